@@ -67,7 +67,7 @@ def _read(name: str, topology: Topology) -> Assignments:
     container = container_of(name)
     if container == "HDF5":
         with Hdf5File(name) as file:
-            if file.attribute(KEY) is not None:
+            if file.text(KEY) is not None:
                 return _pairton(
                     name, topology, {key: file.array(key) for key in file.names() if _is_number(file, key)}
                 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any
 
 import awkward as ak
 import numpy as np
@@ -17,27 +18,18 @@ import numpy.typing as npt
 
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
-from pairton.formats.common import check_units, report_labels, unit_scale
-from pairton.formats.flat_objects import FlatObjects, row_ids
+from pairton.formats.column_files import Table
+from pairton.formats.columns import Chosen
+from pairton.formats.common import check_units, unit_scale
+from pairton.formats.flat_objects import Chunk, FlatObjects, row_ids
 from pairton.formats.lepton_selection import LeptonSelection
 from pairton.formats.variations import Variations
 from pairton.topology import JET
 from pairton.topology.kinds import LEPTONS
 
-__all__ = ["ColumnSource", "Kinds", "OpenFile"]
+__all__ = ["ColumnSource", "Kinds", "TableSource"]
 
 Kinds = Mapping[str, FlatObjects]
-
-
-class OpenFile(Protocol):
-    """A table, or a file."""
-
-    path: str
-
-    @property
-    def source_id(self) -> int: ...
-
-    def close(self) -> None: ...
 
 
 class ColumnSource(Source):
@@ -48,7 +40,8 @@ class ColumnSource(Source):
     overlap_only: Sequence[str] = ()  # kinds of leptons that are not in the topology, but remove jets
     variations: Variations | None = None
 
-    def __init__(self, file: OpenFile, options: ReadOptions, leptons: LeptonSelection | None = None) -> None:
+    def __init__(self, file: Any, options: ReadOptions, leptons: LeptonSelection | None = None) -> None:
+        """`file`: a table, or a file; the source closes it."""
         self.file, self.path, self.options, self.topology = file, file.path, options, options.topology
         self.leptons = leptons or LeptonSelection()
 
@@ -113,7 +106,7 @@ class ColumnSource(Source):
         truth = None
         if self.has_truth:
             truth, bad = self.read_truth(rows, kinds, objects)
-            report_labels(bad, options.bad_labels, options.strict, self.path, start)
+            options.bad_labels.add(bad, options.strict, self.path, start)
         varied = self.variations.read(objects, rows, scale) if self.variations is not None else None
         return Events(
             objects,
@@ -128,3 +121,16 @@ class ColumnSource(Source):
 
     def close(self) -> None:
         self.file.close()
+
+
+class TableSource(ColumnSource):
+    """Events of a table; a kind may be merged from several collections."""
+
+    file: Table
+    objects: Mapping[str, Mapping[str, Chosen]]  # kind -> collection -> the columns of its fields
+    more: Sequence[str] = ()  # further columns
+
+    def rows(self, start: int, stop: int) -> Chunk:
+        fields = [c for kind in self.objects.values() for part in kind.values() for c in chain(*part.values())]
+        varied = [] if self.variations is None else self.variations.columns
+        return Chunk(self.file.read([*fields, *varied, *self.more], start, stop), self.path, start, stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -22,10 +22,7 @@ __all__ = [
     "BadLabels",
     "check_units",
     "clean_labels",
-    "kind_labels_to_truth",
-    "labels_from_jets",
     "labels_to_truth",
-    "report_labels",
     "small",
     "unit_scale",
 ]
@@ -107,10 +104,19 @@ class BadLabels:
     events: int = 0
     where: str = field(default="")  # file and row of the first one
 
-    def add(self, labels: int, events: int, where: str) -> None:
-        self.where = self.where or where
-        self.labels += labels
-        self.events += events
+    def add(self, counts: npt.NDArray[np.int64], strict: bool, path: str, start: int) -> None:
+        """Add invalid labels per event, or raise EventsError if `strict`; `start`: row of the first event."""
+        (rows,) = np.nonzero(counts)
+        if not len(rows):
+            return
+        new = BadLabels(int(counts.sum()), len(rows), f"{path}, row {start + int(rows[0])}")
+        if strict:
+            raise EventsError(
+                f"{path}: {new}: correct them, or read without --strict to treat their particles as unlabelled"
+            )
+        self.where = self.where or new.where
+        self.labels += new.labels
+        self.events += new.events
 
     def warn(self) -> None:
         if self.labels:
@@ -175,18 +181,6 @@ def small(labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
 
 
 def labels_to_truth(
-    topology: Topology, labels: npt.NDArray[Any], counts: Ints
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Like `kind_labels_to_truth`, for labels on jets only.
-
-    >>> from pairton.topology import load_topology
-    >>> labels_to_truth(load_topology("hh4b"), np.array([0, 3, 1, 2, 4]), np.array([5]))[0].tolist()
-    [[2, 3, 1, 4]]
-    """
-    return kind_labels_to_truth(topology, {JET: labels}, {JET: counts})
-
-
-def kind_labels_to_truth(
     topology: Topology, labels: Mapping[str, npt.NDArray[Any]], counts: Mapping[str, Ints]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Convert HyPER's labels of objects to truth (n, S), and count invalid labels per event (n,).
@@ -195,6 +189,11 @@ def kind_labels_to_truth(
     counts   kind -> (n,): objects per event
 
     0 and NaN mean no label. A label is invalid if two objects of a kind have it, or if it belongs to no slot.
+
+    >>> from pairton.topology import load_topology
+    >>> labels = {"jet": np.array([0, 3, 1, 2, 4])}
+    >>> labels_to_truth(load_topology("hh4b"), labels, {"jet": np.array([5])})[0].tolist()
+    [[2, 3, 1, 4]]
     """
     n = len(next(iter(counts.values())))
     truth = np.full((n, len(topology.slots)), -1, dtype=np.int64)
@@ -204,51 +203,13 @@ def kind_labels_to_truth(
     for kind, numbers in labels.items():
         at = np.repeat(np.arange(n), counts[kind])  # the event of each object
         position = np.arange(len(numbers)) - (np.cumsum(counts[kind]) - counts[kind])[at]
-        slots = [slot.index for slot in topology.slots if slot.kind == kind]
-        wanted = [int(names[slot].rpartition("-")[2]) for slot in slots]  # "2-1": label 1 of leptons
         values = np.asarray(numbers, dtype=np.float64)
-        truth[:, slots], repeated[:, slots], others = labels_from_jets(values, at, position, n, wanted)
-        unknown += others
+        known = (values == 0) | np.isnan(values)
+        for slot in (slot.index for slot in topology.slots if slot.kind == kind):
+            (where,) = np.nonzero(values == int(names[slot].rpartition("-")[2]))  # "2-1": label 1 of leptons
+            known[where] = True
+            truth[at[where], slot] = position[where]
+            repeated[:, slot] = np.bincount(at[where], minlength=n) > 1
+        unknown += np.bincount(at[~known], minlength=n)
     clean, bad = clean_labels(topology, truth, counts, repeated)
     return clean, bad + unknown
-
-
-def labels_from_jets(
-    labels: npt.NDArray[Any], at: Ints, position: Ints, n_events: int, numbers: Iterable[int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Convert labels of jets to the jet of each slot.
-
-    `labels`, `at`, `position` (J,) are the label, event and position of each jet; `numbers` are the labels of the
-    slots. Returns truth (n, S), a mask (n, S) of slots whose label is on several jets, and the number of labels
-    per event (n,) that belong to no slot.
-
-    >>> labels_from_jets(np.array([0, 2, 1]), np.array([0, 0, 0]), np.arange(3), 1, [1, 2])[0].tolist()
-    [[2, 1]]
-    """
-    wanted = list(numbers)
-    truth = np.full((n_events, len(wanted)), -1, dtype=np.int64)
-    repeated = np.zeros(truth.shape, dtype=bool)
-    known = (labels == 0) | np.isnan(labels)
-    for slot, number in enumerate(wanted):
-        (where,) = np.nonzero(labels == number)
-        known[where] = True
-        truth[at[where], slot] = position[where]
-        repeated[:, slot] = np.bincount(at[where], minlength=n_events) > 1
-    unknown = np.bincount(at[~known], minlength=n_events)
-    return truth, repeated, unknown
-
-
-def report_labels(
-    counts: npt.NDArray[np.int64], collector: BadLabels, strict: bool, path: str, start: int
-) -> None:
-    """Count invalid labels, or raise EventsError if `strict`; `start` is the row of the first event."""
-    (rows,) = np.nonzero(counts)
-    if not len(rows):
-        return
-    where = f"{path}, row {start + int(rows[0])}"
-    if strict:
-        found = BadLabels(int(counts.sum()), len(rows), where)
-        raise EventsError(
-            f"{path}: {found}: correct them, or read without --strict to treat their particles as unlabelled"
-        )
-    collector.add(int(counts.sum()), len(rows), where)

@@ -18,7 +18,7 @@ from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import ReadOptions
 from pairton.formats.column_files import Table
-from pairton.formats.column_source import ColumnSource, Kinds
+from pairton.formats.column_source import Kinds, TableSource
 from pairton.formats.columns import Chosen, choose_columns, column_names
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.gen_truth import GenRecord, can_search
@@ -51,7 +51,7 @@ class Flavour:
         return f"{self.kind}_id"
 
 
-class ExperimentSource(ColumnSource):
+class ExperimentSource(TableSource):
     """A tree of events with the column names of an experiment.
 
     In merged collections, such as leptons, positions count through all parts: electrons, then muons.
@@ -71,13 +71,13 @@ class ExperimentSource(ColumnSource):
             raise ConfigError(f"--set units={options.units}: these files are in {self.units}: remove the option")
         super().__init__(tree, options)
         self.tree, self.n_events = tree, tree.n_events
-        self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
+        self.objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
         self.leptons = self._identify(options.settings)
-        used = {part for parts in self._objects.values() for part in parts}
+        used = {part for parts in self.objects.values() for part in parts}
         self.others = [
             collection_name(kind)
             for kind, choices in collections.items()
-            if kind not in self._objects
+            if kind not in self.objects
             and any(len(c) == 1 and self._exists(c[0]) and c[0] not in used for c in choices)
         ]
         self.variations = Variations(
@@ -85,13 +85,12 @@ class ExperimentSource(ColumnSource):
             lambda name, columns: tree.require(columns, hint=f" (for the variation {name})"),
         )
         self.kept = {name: self.kept_column(name) for name in column_names(options.keep, tree.columns)}
-        tree.require(list(self.kept.values()))
-        self.more = list(dict.fromkeys([*self.more_columns(), *self._lepton_columns]))
+        self.more = list(dict.fromkeys([*self.more_columns(), *self._lepton_columns, *self.kept.values()]))
         tree.require(self.more)
-        complete = options.truth and JET in self._objects and all(name in tree for name in self.record_columns())
+        complete = options.truth and JET in self.objects and all(name in tree for name in self.record_columns())
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
         self.metadata: dict[str, Any] = {**self.tagger.metadata, **self.leptons.metadata}
-        for chosen in self._objects.get("met", {}).values():
+        for chosen in self.objects.get("met", {}).values():
             self.metadata["met"] = chosen["pt"][0]
         self.read_as = self.metadata  # readers add to it
         self.rejected: Counter[str] = Counter()
@@ -211,7 +210,7 @@ class ExperimentSource(ColumnSource):
 
     def _identify(self, settings: Mapping[str, str]) -> LeptonSelection:
         """Choose the identifications of electrons and muons, whether or not the topology uses them."""
-        used = [part for kind in LEPTONS for part in self._objects.get(kind, ())]
+        used = [part for kind in LEPTONS for part in self.objects.get(kind, ())]
         overlap = Overlap.parse(settings)
         chosen: dict[str, Identification] = {}
         for name, flavour in self._flavours.items():
@@ -307,21 +306,13 @@ class ExperimentSource(ColumnSource):
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def rows(self, start: int, stop: int) -> Chunk:
-        assert self.variations is not None
-        fields = [
-            name for kind in self._objects.values() for part in kind.values() for c in part.values() for name in c
-        ]
-        names = [*fields, *self.more, *self.variations.columns, *self.kept.values()]
-        return Chunk(self.tree.read(names, start, stop), self.path, start, stop)
-
     def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
         parts = []
-        for collection, chosen in self._objects[kind].items():
+        for collection, chosen in self.objects[kind].items():
             part = flat_fields(rows, chosen, kind)
             if collection in self._flavours:
                 part.fields.setdefault("flavour", np.full(len(part), KINDS[self._flavours[collection].kind].code))
-            if len(self._objects[kind]) > 1 and "energy" not in part.fields:
+            if len(self.objects[kind]) > 1 and "energy" not in part.fields:
                 part.fields.setdefault("mass", np.zeros(len(part), dtype=np.float32))
             if collection in self.leptons.identifications:
                 part.usable = self._lepton(rows, collection).usable

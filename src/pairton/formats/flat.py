@@ -25,7 +25,7 @@ from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest
 from pairton.events import Events
 from pairton.formats.base import EVENT_NAMES, Format, ReadOptions, Source, Writer
 from pairton.formats.column_files import Table
-from pairton.formats.column_source import ColumnSource, Kinds
+from pairton.formats.column_source import Kinds, TableSource
 from pairton.formats.columns import FLAVOURS, Chosen, Wanted, choose_columns, column_names, shown
 from pairton.formats.common import clean_labels, labels_to_truth, small
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
@@ -79,7 +79,7 @@ def layout(events: Events) -> dict[str, Any]:
     return columns
 
 
-class FlatSource(ColumnSource):
+class FlatSource(TableSource):
     """Events of a flat table."""
 
     def __init__(self, table: Table, options: ReadOptions, labels: str | None = None) -> None:
@@ -89,26 +89,26 @@ class FlatSource(ColumnSource):
         options = replace(options, map=self._tags.map)
         leptons = stored_leptons(options.settings, options.topology, selected=table.text(KEY) is not None)
         super().__init__(table, options, leptons)
-        self.n_events, self._table = table.n_events, table
+        self.n_events = table.n_events
         self._suffix = options.settings.get("suffix", "")
         if self._suffix and not any(name.endswith(self._suffix) for name in table.columns):
             raise ConfigError(
                 f"set suffix={self._suffix}: {self.path} has no column that ends so, but {shown(table.columns)}"
             )
-        self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
-        flavours = [kind for parts in self._objects.values() for kind in parts]
+        self.objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
+        flavours = [kind for parts in self.objects.values() for kind in parts]
         available = [
             kind
             for kind in LEPTONS
             if kind not in flavours
             and all(self._column(kind, name) in table.columns for name in ("pt", "eta", "phi"))
         ]
-        found = [chosen for parts in self._objects.values() for chosen in parts.values()]
+        found = [chosen for parts in self.objects.values() for chosen in parts.values()]
         used = {name for chosen in found for parts in chosen.values() for name in parts}
         self.others = [c.removesuffix("_pt") for c in table.columns if c.endswith("_pt") and c not in used]
         self.overlap_only = available if JET in options.topology.kinds and leptons.overlap.radius else ()
         for kind in self.overlap_only:
-            self._objects[kind] = {
+            self.objects[kind] = {
                 kind: choose_columns(Wanted(kind), table.columns, self.path, partial(self._column, kind))
             }
         self.metadata = {**self._tags.metadata, **leptons.metadata}
@@ -121,16 +121,18 @@ class FlatSource(ColumnSource):
         self._kept = list(dict.fromkeys([*stored.columns, *column_names(options.keep, table.columns)]))
         self._require(self._kept)
         self.variations = Variations(options.variations, lambda _, names: self._require(names))
+        one = [name for name in (self._labels, self._weight) if name is not None]
+        self.more = [*one, *self._truth, *self._ids, *self._kept]
         self.tagging = self._tags.tagging
 
     def _column(self, prefix: str, name: str) -> str:
         """The column of a field, with the suffix if the table has it."""
         column = f"{prefix}_{name}" if name else prefix
-        return column + self._suffix if column + self._suffix in self._table.columns else column
+        return column + self._suffix if column + self._suffix in self.file.columns else column
 
     def _find_objects(self, kind: str, stored: Stored) -> dict[str, Chosen]:
         """The collections that make up a kind -> the columns of their fields."""
-        columns = self._table.columns
+        columns = self.file.columns
         wanted = self.options.wanted(kind, stored.fields)
         wanted = replace(wanted, required=(*wanted.required, *self.leptons.fields(kind)))
         given = wanted.given
@@ -156,7 +158,7 @@ class FlatSource(ColumnSource):
             flavour: prefix
             for flavour in FLAVOURS
             for prefix in reversed([names[flavour]] if flavour in names else PREFIXES[flavour])
-            if flavour in names or self._column(prefix, "pt") in self._table.columns
+            if flavour in names or self._column(prefix, "pt") in self.file.columns
         }
         asked = [flavour for flavour in FLAVOURS if flavour in names]
         if asked and kind in names:
@@ -164,7 +166,7 @@ class FlatSource(ColumnSource):
                 f"map lepton={names[kind]},{asked[0]}={names[asked[0]]}: give lepton, or electron and muon"
             )
         pt = wanted.given.get("pt", self._column(own[kind], "pt"))
-        if asked or (flavours and not (kind in names or pt in self._table.columns)):
+        if asked or (flavours and not (kind in names or pt in self.file.columns)):
             return flavours
         columns = {self._column(prefix, "pt"): prefix for prefix in flavours.values()}
         if pt in columns and len(columns) > 1:
@@ -182,7 +184,7 @@ class FlatSource(ColumnSource):
         if mapped in self.options.map:
             self._require([self.options.map[mapped]])
         name = self.options.map.get(mapped, default)
-        return name if name in self._table.columns else None
+        return name if name in self.file.columns else None
 
     def _find_truth(self) -> list[str]:
         if not self.options.truth:
@@ -190,41 +192,31 @@ class FlatSource(ColumnSource):
         topology, names = self.options.topology, self.options.map
         defaults = truth_columns(topology)
         wanted = [names.get(slot.name, name) for slot, name in zip(topology.slots, defaults, strict=True)]
-        stored = [name for name in self._table.columns if name.startswith("truth_")]
+        stored = [name for name in self.file.columns if name.startswith("truth_")]
         if not stored and wanted == defaults:
             return []
-        missing = [name for name in wanted if name not in self._table.columns]
+        missing = [name for name in wanted if name not in self.file.columns]
         if missing:
             raise FormatError(
                 f"{self.path}: no column {', '.join(missing)} for the truth of {topology.name}; found "
-                f"{', '.join(stored) or shown(self._table.columns)}: choose the topology of these events with "
+                f"{', '.join(stored) or shown(self.file.columns)}: choose the topology of these events with "
                 "--topology"
             )
         return wanted
 
     def _require(self, names: Iterable[str]) -> None:
-        missing = [name for name in names if name not in self._table.columns]
+        missing = [name for name in names if name not in self.file.columns]
         if missing:
-            columns = self._table.columns
+            columns = self.file.columns
             hint = nearest(missing[0], columns)
             raise FormatError(
                 f"{self.path}: no column {', '.join(missing)}{hint or ';'} found {shown(columns, missing[0])}"
             )
 
-    def rows(self, start: int, stop: int) -> Chunk:
-        assert self.variations is not None
-        columns = [
-            name for parts in self._objects.values() for c in parts.values() for p in c.values() for name in p
-        ]
-        singles = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
-        labels = [self._labels] if self._labels else []
-        names = [*columns, *self.variations.columns, *labels, *singles, *self._kept]
-        return Chunk(self._table.read(names, start, stop), self.path, start, stop)
-
     def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
         """Electrons come before muons."""
         found = []
-        for part, chosen in self._objects[kind].items():
+        for part, chosen in self.objects[kind].items():
             objects = flat_fields(rows, chosen, part)
             if part != kind:
                 objects.fields.setdefault("flavour", np.full(len(objects), FLAVOURS[part]))
@@ -239,7 +231,7 @@ class FlatSource(ColumnSource):
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         counts = {kind: found.counts for kind, found in kinds.items()}
         if self._labels:
-            return labels_to_truth(self.topology, rows.flat(self._labels, counts[JET]), counts[JET])
+            return labels_to_truth(self.topology, {JET: rows.flat(self._labels, counts[JET])}, counts)
         labels = [small(self._number(rows[name], name)) for name in self._truth]
         return clean_labels(self.topology, np.stack(labels).T, counts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -82,6 +82,14 @@ class FlatObjects:
     fields: dict[str, Flat]  # field -> (J,), with momenta as in the file
     padded: Padded | None = None  # where they are in padded columns
     usable: Bools | None = None  # (J,): whether they pass their identification; None: all do
+
+    @classmethod
+    def of_padded(
+        cls, padded: Padded, chosen: Mapping[str, Sequence[Any]], read: Callable[[Any], Flat]
+    ) -> FlatObjects:
+        """chosen: field -> what it is computed from; read: function from that to a padded column (n, width)."""
+        fields = {name: combined([padded.take(read(part)) for part in parts]) for name, parts in chosen.items()}
+        return cls(padded.counts, fields, padded)
 
     def __len__(self) -> int:
         return len(self.fields["pt"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -119,8 +118,8 @@ class Hdf5File:
                 found.visititems(visit)  # follows hard links only
         return names
 
-    def dataset(self, name: str, fields: Sequence[str] = ()) -> Any:
-        """A dataset; FormatError if it is missing or its records lack one of the fields."""
+    def dataset(self, name: str) -> Any:
+        """A dataset; FormatError if it is missing."""
         data = self.find(name)
         if not isinstance(data, h5py.Dataset):
             found = self.datasets()
@@ -129,18 +128,13 @@ class Hdf5File:
                 f"{self.path}: there is no dataset {name}; found {', '.join(found[:SHOWN]) or 'none'}{more}"
                 f"{nearest(name, found)}"
             )
-        missing = [field for field in fields if field not in (data.dtype.names or ())]
-        if missing:
-            has = ", ".join(data.dtype.names or ()) or "no fields"
-            raise FormatError(f"{self.path}: {name} lacks {', '.join(missing)}; it has {has}")
         return data
 
-    def read(self, data: Any, start: int, stop: int, field: str | None = None) -> npt.NDArray[Any]:
-        """Rows [start, stop) of a dataset, or of one field of its records."""
+    def read(self, data: Any, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows [start, stop) of a dataset."""
         with reading_as("HDF5", self.path):
             self._check_size(data)
-            rows = data[start:stop] if field is None else data.fields(field)[start:stop]
-        return np.asarray(rows)
+            return np.asarray(data[start:stop])
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """A whole dataset."""
@@ -156,15 +150,13 @@ class Hdf5File:
         refuse_inflated(self.path, math.prod(together) * data.dtype.itemsize, stored)
         refuse_inflated(self.path, data.size * data.dtype.itemsize, stored, most=MOST_DEFLATED)
 
-    def attribute(self, name: str) -> str | None:
+    def text(self, name: str) -> str | None:
         """A string attribute of the file."""
         with reading_as("HDF5", self.path):
             value = self.handle.attrs.get(name)
         if isinstance(value, bytes):
             return value.decode("utf-8")
         return value if isinstance(value, str) else None
-
-    text = attribute  # the name that `File` requires
 
     def summary(self) -> str:
         """The names in the top group, for an error."""
@@ -193,9 +185,7 @@ class Hdf5File:
             self._stream.close()
 
 
-def open_file(path: str) -> Hdf5File:
-    """Open for reading."""
-    return Hdf5File(path)
+open_file = Hdf5File
 
 
 class NewFile(ColumnFile):

@@ -24,8 +24,8 @@ from pairton.errors import FormatError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.column_source import Kinds
-from pairton.formats.columns import Chosen, Wanted, choose_columns, combined
-from pairton.formats.common import kind_labels_to_truth
+from pairton.formats.columns import Chosen, Wanted, choose_columns
+from pairton.formats.common import labels_to_truth
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
@@ -140,9 +140,7 @@ class _Source(Hdf5Source):
         )  # missing energy has none, even if it is NaN
         for name in (name for field in MOMENTUM for name in nodes.columns.get(field, ())):
             is_padding &= np.isnan(records[name])  # other fields may be integers, which cannot be NaN
-        padded = Padded(~is_padding)
-        columns = {field: [padded.take(records[name]) for name in parts] for field, parts in nodes.columns.items()}
-        return FlatObjects(padded.counts, {field: combined(parts) for field, parts in columns.items()}, padded)
+        return FlatObjects.of_padded(Padded(~is_padding), nodes.columns, records.__getitem__)
 
     def read_truth(
         self, rows: range, kinds: Kinds, objects: Mapping[str, ak.Array]
@@ -151,7 +149,7 @@ class _Source(Hdf5Source):
         for kind, found in kinds.items():
             if (data := self._kinds[kind].labels) is not None and found.padded is not None:
                 labels[kind] = found.padded.take(self.file.read(data, rows.start, rows.stop))
-        return kind_labels_to_truth(self.topology, labels, {kind: found.counts for kind, found in kinds.items()})
+        return labels_to_truth(self.topology, labels, {kind: found.counts for kind, found in kinds.items()})
 
 
 def _place(kind: str, group: str = INPUTS) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -79,24 +79,15 @@ def _number(key: str, text: str, most: float = inf) -> float:
     return value
 
 
+@dataclass
 class LeptonSelection:
-    """Which leptons pass their identification, and the removal of jets near them.
+    """Which leptons pass their identification, and the removal of jets near them."""
 
-    identifications   kind, or collection of an experiment -> conditions; objects of others all pass
-    metadata          the settings, for results
-    announced         whether the user chose the removal, or was told of it
-    """
-
-    def __init__(
-        self,
-        overlap: Overlap | None = None,
-        identifications: Mapping[str, Identification] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        announced: bool = False,
-    ) -> None:
-        self.overlap = overlap or Overlap(0.0)
-        self.identifications, self.metadata = dict(identifications or {}), dict(metadata or {})
-        self._announced = announced or not self.overlap.default
+    overlap: Overlap = Overlap(0.0)
+    # kind, or collection of an experiment -> conditions; objects of others all pass
+    identifications: Mapping[str, Identification] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # the settings, for results
+    announced: bool = False  # whether the user was told of the removal
 
     def passes(self, name: str, fields: Mapping[str, npt.NDArray[Any]]) -> Bools | None:
         """Whether each object passes, given its fields as in the file; None without an identification."""
@@ -115,8 +106,8 @@ class LeptonSelection:
             near = jets.near(each, hard if each.usable is None else hard & each.usable, self.overlap.radius)
             if not (near if jets.usable is None else near & jets.usable).any():
                 continue
-            if not self._announced:
-                self._announced = True
+            if self.overlap.default and not self.announced:
+                self.announced = True
                 warnings.warn(
                     f"by default, jets within delta R = {self.overlap.radius:g} of an identified lepton above "
                     f"{self.overlap.pt:g} GeV are not used: use them with --set overlap=none",

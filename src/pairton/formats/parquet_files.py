@@ -29,11 +29,6 @@ BUFFER = 2**20  # bytes of a column that are fetched at once; for remote files (
 Arrays = dict[str, ak.Array]
 
 
-def open_file(path: str) -> ParquetTable:
-    """Open for reading."""
-    return ParquetTable(path)
-
-
 class ParquetTable(Table):
     """An open file. A pass over its rows decodes each of them once, whatever the size of the row groups."""
 
@@ -129,6 +124,9 @@ class ParquetTable(Table):
     def close(self) -> None:
         self._file.close()
         self._stream.close()
+
+
+open_file = ParquetTable
 
 
 @dataclass

@@ -26,6 +26,8 @@ from pairton.formats.files import (
 
 __all__ = ["NewFile", "RootFile", "RootTree", "open_file", "open_root"]
 
+TREES = ("TTree", "TNtuple", "TNtupleD", "TChain")  # and RNTuple in any version
+
 
 def open_root(path: str) -> Any:
     """Open a ROOT file or URL and return its top directory."""
@@ -51,24 +53,6 @@ def _open(path: str) -> Any:
         raise InputError(f"{path}: cannot be opened ({one_line(error)})") from error
 
 
-def list_trees(directory: Any) -> dict[str, str]:
-    """All trees in a file (newest cycle): name -> TTree or RNTuple."""
-    kinds = directory.classnames(recursive=True, cycle=False)
-    return {name: "RNTuple" if "RNTuple" in kind else kind for name, kind in kinds.items() if _is_tree(kind)}
-
-
-def _is_tree(kind: str) -> bool:
-    return kind in ("TTree", "TNtuple", "TNtupleD", "TChain") or "RNTuple" in kind
-
-
-def stored_text(path: str, directory: Any, name: str) -> str | None:
-    """A string in the top directory, if there is one."""
-    with reading_as("ROOT", path):
-        if directory.classnames(recursive=False, cycle=False).get(name) != "TObjString":
-            return None
-        return str(directory[name])
-
-
 class RootTree(Table):
     """One tree of an open file.
 
@@ -76,13 +60,12 @@ class RootTree(Table):
     from the UUID that ROOT gives every file.
     """
 
-    name: str
     is_rntuple: bool
 
-    def __init__(self, path: str, directory: Any, name: str) -> None:
-        self.path, self.name, self.title, self._directory = path, name, f"tree {name}", directory
-        with reading_as("ROOT", path):
-            self._tree = directory[name]
+    def __init__(self, file: RootFile, name: str) -> None:
+        self.path, self.title, self._of = file.path, f"tree {name}", file
+        with reading_as("ROOT", self.path):
+            self._tree = file.directory[name]
             self.n_events = int(self._tree.num_entries)
             self.is_rntuple = not hasattr(self._tree, "branches")
             if self.is_rntuple:  # `keys()` returns the same names, but takes quadratic time
@@ -93,7 +76,7 @@ class RootTree(Table):
 
     @cached_property
     def source_id(self) -> int:
-        uuid = self._directory.file.uuid
+        uuid = self._of.directory.file.uuid
         return digest(uuid.bytes) if uuid.int else fingerprint(self.path)
 
     def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, ak.Array]:
@@ -132,7 +115,7 @@ class RootTree(Table):
     def _check_size(self, names: list[str]) -> None:
         """Refuse branches that declare far more than the file holds: one event may have any number of objects."""
         with reading_as("ROOT", self.path):
-            size = int(self._directory.file.source.num_bytes)
+            size = int(self._of.directory.file.source.num_bytes)
             if self.is_rntuple:
                 declared = self._rntuple_bytes
             else:
@@ -140,11 +123,10 @@ class RootTree(Table):
         refuse_inflated(self.path, declared, size)
 
     def text(self, name: str) -> str | None:
-        """A string in the directory of the tree, if there is one."""
-        return stored_text(self.path, self._directory, name)
+        return self._of.text(name)
 
     def close(self) -> None:
-        self._directory.close()
+        self._of.close()
 
 
 class RootFile:
@@ -152,13 +134,15 @@ class RootFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._directory = open_root(path)
+        self.directory = open_root(path)
         self._open: dict[str, RootTree] = {}
 
     @cached_property
-    def trees(self) -> dict[str, str]:
+    def trees(self) -> list[str]:
+        """The names of all trees (newest cycle)."""
         with reading_as("ROOT", self.path):
-            return list_trees(self._directory)
+            kinds = self.directory.classnames(recursive=True, cycle=False)
+        return [name for name, kind in kinds.items() if kind in TREES or "RNTuple" in kind]
 
     def columns(self, name: str) -> tuple[str, ...]:
         """The columns of a tree; empty if there is no such tree."""
@@ -166,14 +150,14 @@ class RootFile:
 
     def tree(self, name: str) -> RootTree:
         if name not in self._open:
-            self._open[name] = RootTree(self.path, self._directory, name)
+            self._open[name] = RootTree(self, name)
         return self._open[name]
 
     def choose(self, asked: str | None = None, prefer: Sequence[str] = ()) -> RootTree:
         """The tree `asked`, or the first of `prefer` that the file has, or the only one; else FormatError."""
         found = self.trees
         if not found:
-            others = ", ".join(self._directory.keys(cycle=False)) or "nothing"
+            others = ", ".join(self.directory.keys(cycle=False)) or "nothing"
             raise FormatError(
                 f"{self.path}: the file has {others}, but no tree: give a file with a TTree or RNTuple"
             )
@@ -192,19 +176,21 @@ class RootFile:
         return self.tree(choice)
 
     def text(self, name: str) -> str | None:
-        return stored_text(self.path, self._directory, name)
+        """A string in the top directory, if there is one."""
+        with reading_as("ROOT", self.path):
+            if self.directory.classnames(recursive=False, cycle=False).get(name) != "TObjString":
+                return None
+            return str(self.directory[name])
 
     def summary(self) -> str:
         """The trees, for an error."""
         return ", ".join(self.trees) or "no tree"
 
     def close(self) -> None:
-        self._directory.close()
+        self.directory.close()
 
 
-def open_file(path: str) -> RootFile:
-    """Open for reading."""
-    return RootFile(path)
+open_file = RootFile
 
 
 class NewFile(ColumnFile):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.column_source import ColumnSource, Kinds
-from pairton.formats.columns import Wanted, choose_columns, column_names, combined
+from pairton.formats.columns import Wanted, choose_columns, column_names
 from pairton.formats.common import labels_to_truth
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
@@ -51,8 +51,7 @@ class TopographSource(ColumnSource):
     def read_kind(self, rows: range, kind: str) -> FlatObjects:
         jets = self.file.read(self._jets, rows.start, rows.stop)
         padded = Padded(self._mask(jets["pt"], rows.start, rows.stop))
-        columns = {field: [padded.take(jets[name]) for name in parts] for field, parts in self._columns.items()}
-        return FlatObjects(padded.counts, {field: combined(parts) for field, parts in columns.items()}, padded)
+        return FlatObjects.of_padded(padded, self._columns, jets.__getitem__)
 
     def tag_jets(self, rows: range, jets: FlatObjects, scale: float) -> None:
         self._tags.complete(jets.fields, scale)
@@ -63,7 +62,7 @@ class TopographSource(ColumnSource):
         padded = kinds[JET].padded
         assert padded is not None
         labels = padded.take(self.file.read(self._labels, rows.start, rows.stop)) + 1.0  # 0 for none, as in HyPER
-        return labels_to_truth(self.topology, labels, padded.counts)
+        return labels_to_truth(self.topology, {JET: labels}, {JET: padded.counts})
 
     def read_columns(self, rows: range) -> dict[str, Any]:
         return {name: self.file.read(data, rows.start, rows.stop) for name, data in self._kept.items()}

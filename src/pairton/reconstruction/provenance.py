@@ -197,7 +197,7 @@ def result_metadata(path: str | Path) -> dict[str, Any] | None:
             from pairton.formats.hdf5_files import Hdf5File
 
             with Hdf5File(str(path)) as file:
-                text = file.attribute(KEY)
+                text = file.text(KEY)
         found = json.loads(text)
     except Exception:  # each library has its own errors for damaged files
         return None

@@ -29,7 +29,7 @@ from pairton.events import Events
 from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.column_source import Kinds
-from pairton.formats.columns import Wanted, choose_columns, combined
+from pairton.formats.columns import Wanted, choose_columns
 from pairton.formats.common import clean_labels, small
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
@@ -261,8 +261,7 @@ class _Source(Hdf5Source):
         flags = {name: padded(data) > 0.5 for name, data in group.flags.items()}
         flagged = np.logical_or.reduce([*flags.values()]) if flags else np.zeros(1, dtype=bool)
         held = Padded(mask & flagged if flags and kind != JET else mask)
-        columns = {field: [held.take(padded(data)) for data in parts] for field, parts in group.fields.items()}
-        found = FlatObjects(held.counts, {field: combined(parts) for field, parts in columns.items()}, held)
+        found = FlatObjects.of_padded(held, group.fields, padded)
         if flags and kind == JET:
             is_lepton = held.take(flagged)
             self.rejected["are leptons"] += int(is_lepton.sum())
