@@ -164,8 +164,7 @@ def test_a_weight_that_is_no_number_is_refused(events, mass_model):
 @pytest.mark.long
 def test_the_report_says_so(events, integers, mass_model, tmp_path):
     pytest.importorskip("matplotlib")
-    from pairton.evaluation.metrics.gallery import Gallery
-    from pairton.evaluation.metrics.mass_peaks import Candidates
+    from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
     from pairton.report import evaluation_page
 
     drawn = [Candidates(), Gallery()]

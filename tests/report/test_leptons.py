@@ -15,8 +15,7 @@ from pairton.decoding import decode
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
 from pairton.evaluation.baselines.chi_square import MassChiSquare
-from pairton.evaluation.metrics.gallery import Gallery
-from pairton.evaluation.metrics.mass_peaks import Candidates
+from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
 from pairton.events import Events
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain, KindDomain

@@ -15,8 +15,7 @@ from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import sankey
 from pairton.evaluation.metrics.flow import flow
-from pairton.evaluation.metrics.gallery import GALLERY, GROUPS, Gallery
-from pairton.evaluation.metrics.mass_peaks import Candidates
+from pairton.evaluation.metrics.report_metrics import GALLERY, GROUPS, Candidates, Gallery
 from pairton.evaluation.plots import styled
 from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import matches, score

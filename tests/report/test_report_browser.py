@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics.gallery import Gallery
-from pairton.evaluation.metrics.mass_peaks import Candidates
+from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
 from pairton.events import Events
 from pairton.events.objects import make_jets, make_met, make_objects
 from pairton.formats import create

@@ -126,8 +126,7 @@ def evaluate(
             Replacement(str(output))  # raises an error before the work if the output cannot be written
     drawn: list[Any] = []
     if report is not None or plots is not None:
-        from pairton.evaluation.metrics.gallery import Gallery
-        from pairton.evaluation.metrics.mass_peaks import Candidates
+        from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
         from pairton.report import evaluation_page
 
         evaluation_page.check_outputs(report, plots)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,19 +26,26 @@ if TYPE_CHECKING:
 __all__ = [
     "COLOURS",
     "DASHED",
+    "DOTTED",
     "GREY",
     "INK",
     "MARKERS",
     "RIGHT",
+    "STYLES",
     "WRONG",
+    "Line",
     "Plot",
+    "draw_cells",
+    "draw_histograms",
+    "draw_lines",
+    "draw_points",
+    "in_rows",
     "legend",
     "mixed",
     "name_of_file",
     "new_axes",
     "new_figure",
     "plain",
-    "points",
     "require",
     "save_figure",
     "styled",
@@ -49,8 +56,9 @@ BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", 
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 RIGHT, WRONG = BLUE, VERMILLION
 INK, GREY = "#1b1f24", "#6b7280"
+STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-DASHED = (0, (5, 3))
+DASHED, DOTTED = (0, (5, 3)), (0, (1, 1.5))
 WIDTH, HEIGHT = 5.3, 3.9  # inches
 DPI = 150
 CHANGES: dict[str, Any] = {
@@ -132,11 +140,97 @@ def new_axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def points(axes: Axes, k: int, x: npt.NDArray[np.float64], shares: Any, label: str, **options: Any) -> None:
-    """Draw shares with intervals, (n, 3): value, low, high; series k has its own colour and marker."""
-    value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
-    look = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)], "linestyle": "none"} | options
-    axes.errorbar(x, value, yerr=[value - low, high - value], label=plain(label), elinewidth=1.4, **look)
+class Line(NamedTuple):
+    """A line of a figure; without points it is only in the legend."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    style: Any = "-"
+
+
+def draw_lines(
+    x: str, y: str, lines: Sequence[Line], *, top: float = 1.05, diagonal: Sequence[float] = (), **options: Any
+) -> Callable[[], Figure]:
+    """A function that draws lines of shares from 0 to 1, and one for random choice if `diagonal` is given."""
+
+    def draw() -> Figure:
+        figure, axes = new_axes(x, y)
+        for line in lines:
+            axes.plot(line.x, line.y, color=line.colour, linestyle=line.style, label=line.label)
+        if diagonal:
+            axes.plot([0, 1], diagonal, color=GREY, linewidth=1, linestyle=DASHED)
+        axes.set(xlim=(0, 1), ylim=(0, top))
+        legend(axes, **options)
+        return figure
+
+    return draw
+
+
+def draw_points(
+    x: str, y: str, series: Mapping[str, Sequence[Any]], finish: Callable[[Axes], None], **options: Any
+) -> Callable[[], Figure]:
+    """A function that draws shares with intervals; `finish` sets the ranges of the axes and adds the legend.
+
+    `series` has for each label the places (n,), the shares as (n, 3): value, low, high, and optionally half the
+    widths of the bins (n,).
+    """
+
+    def draw() -> Figure:
+        figure, axes = new_axes(x, y)
+        for k, (label, (at, shares, *width)) in enumerate(series.items()):
+            value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
+            look: dict[str, Any] = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)]}
+            look |= {"yerr": [value - low, high - value], "xerr": width[0] if width else None}
+            axes.errorbar(at, value, label=plain(label), elinewidth=1.4, **look | {"linestyle": "none"} | options)
+        finish(axes)
+        return figure
+
+    return draw
+
+
+def draw_histograms(
+    x: str,
+    y: str,
+    edges: npt.NDArray[np.float64],
+    parts: Sequence[Mapping[str, Any]],
+    finish: Callable[[Axes], None],
+) -> Callable[[], Figure]:
+    """A function that draws histograms; each part has `H` and other options of `mplhep.histplot`."""
+
+    def draw() -> Figure:
+        import mplhep
+
+        figure, axes = new_axes(x, y)
+        for part in parts:
+            mplhep.histplot(**{"bins": edges, "ax": axes, "yerr": False} | dict(part))
+        axes.set_xlim(edges[0], edges[-1])
+        finish(axes)
+        return figure
+
+    return draw
+
+
+def draw_cells(axes: Axes, image: Any, names: Sequence[str], size: int, **options: Any) -> None:
+    """Draw a square matrix of colours (n, n, 3) with names of its rows and columns."""
+    n = len(names)
+    edges = np.arange(n + 1) - 0.5
+    axes.pcolormesh(edges, edges, np.asarray(image), edgecolors="#aeb6bf", linewidth=0.5)
+    axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5))
+    axes.set_xticks(range(n), names, fontsize=size, **options)
+    axes.set_yticks(range(n), names, fontsize=size)
+    axes.minorticks_off()
+    axes.tick_params(length=0, which="both", top=False, right=False)
+
+
+def in_rows(columns: Mapping[str, Any], **first: Any) -> list[dict[str, Any]]:
+    """Columns of equal length as rows of a CSV file, each beginning with the entries `first`.
+
+    >>> in_rows({"cut": [0.1, 0.2]}, method="chi2")
+    [{'method': 'chi2', 'cut': 0.1}, {'method': 'chi2', 'cut': 0.2}]
+    """
+    return [first | dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def legend(axes: Axes, **options: Any) -> None:

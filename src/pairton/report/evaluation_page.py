@@ -12,7 +12,7 @@ import numpy as np
 
 from pairton._common.atomic import replacing
 from pairton.errors import OutputError
-from pairton.evaluation.metrics.gallery import Exhibit
+from pairton.evaluation.metrics.report_metrics import Exhibit
 from pairton.evaluation.plots import Plot, require, save_figure, styled, svg_of
 from pairton.evaluation.scores import EVENT, INCLUSIVE
 from pairton.evaluation.statistics import CONFIDENCE, Efficiency

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pairton.evaluation.baselines.best_assignment import MinMass, RandomChoice
 from pairton.evaluation.baselines.chi_square import MassChiSquare
-from pairton.evaluation.baselines.simple_baselines import MinMass, RandomChoice
 from pairton.evaluation.registry import register_baseline
 
 for _baseline in (MassChiSquare(), MinMass(), RandomChoice()):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,8 @@ from pairton.decoding.set_tables import SetTables
 from pairton.errors import ModelError
 from pairton.evaluation.baselines.best_assignment import (
     Batch,
+    BestAssignment,
     Scores,
-    best_assignments,
     candidate_masses,
     dense_nodes,
     product_name,
@@ -49,13 +49,14 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class MassChiSquare:
+class MassChiSquare(BestAssignment):
     """The baseline `chi2`: `MassChiSquare().fit(events)`, then `assign` other events."""
 
     masses: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # type -> mean and width, GeV
     tag_rates: Mapping[str, float] = field(default_factory=dict)  # kind of slot -> share of b-tagged jets
     other_tag_rate: float = 0.5  # share of b-tagged jets among those that are in no slot
     name: str = "chi2"
+    has_probability: ClassVar[bool] = True
 
     @property
     def about(self) -> dict[str, Any]:
@@ -97,14 +98,7 @@ class MassChiSquare:
         mask &= np.isin(np.arange(mask.shape[1]), topology.nodes(JET, layout))  # other kinds have no tags
         return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, truth, weight))
 
-    def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
-        """The best assignments (n, S), and their probabilities (n,): exp(-chi2 / 2) over the sum of all.
-
-        Events with fewer objects of a kind than slots get -1 and NaN.
-        """
-        return best_assignments(events, self._scores)
-
-    def _scores(self, tables: SetTables, batch: Batch) -> Scores:
+    def scores(self, tables: SetTables, batch: Batch) -> Scores:
         """The contributions of candidates to -chi2 / 2."""
         topology = tables.topology
         scores: Scores = {}
@@ -140,7 +134,7 @@ def _with_neutrino(
     """(2, C, B): the masses of candidates with objects (slots, C), for both solutions for the neutrino."""
     met = next(kind for kind in topology.context if KINDS[kind].transverse)
     seen = topology.nodes(met, batch.layout)
-    missing = batch.p4[:, seen.start, None, :2] if len(seen) else np.full((len(batch), 1, 2), np.nan)
+    missing = batch.p4[:, seen.start, None, :2] if len(seen) else np.full((len(batch.p4), 1, 2), np.nan)
     first = topology.particles[neutrino.mother].slots[0]
     lepton = batch.p4[:, nodes[[slot - first for slot in neutrino.lepton]]].sum(axis=1)  # (B, C, 4)
     found = one_neutrino(lepton, missing, neutrino.mass).p4  # (B, C, 2, 4)

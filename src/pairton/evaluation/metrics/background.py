@@ -21,10 +21,13 @@ from pairton.evaluation.plots import (
     INK,
     RIGHT,
     WRONG,
+    Line,
     Plot,
+    draw_histograms,
+    draw_lines,
+    in_rows,
     legend,
     name_of_file,
-    new_axes,
     plain,
 )
 from pairton.evaluation.registry import Chunk, Metric
@@ -35,7 +38,7 @@ from pairton.reconstruction.result import momenta, positions
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
@@ -222,37 +225,17 @@ def _spectrum(
 
 
 def _roc_plot(evaluation: Evaluation) -> Plot | None:
-    each = {
-        (method.name, name): (curve, found["area"][name])
-        for method, found in evaluation.results("background")
-        for name, curve in found["curve"].items()
-    }
-    if not each:
+    lines, rows = [], []
+    for k, (method, found) in enumerate(evaluation.results("background")):
+        for name, curve in found["curve"].items():
+            what, style = ("any particle", "-") if name == SOMETHING else ("complete", DASHED)
+            label = f"{plain(method.name)}, P({what}): {found['area'][name].value:.3f}"
+            lines.append(Line(label, curve["signal"], curve["background"], COLOURS[k % len(COLOURS)], style))
+            rows += in_rows(curve, method=method.name, cut_on=name)
+    if not lines:
         return None
-
-    def draw() -> Figure:
-        figure, axes = new_axes("share of signal kept", "share of background kept")
-        for k, ((method, name), (curve, under)) in enumerate(each.items()):
-            what = "P(any particle)" if name == "something" else "P(complete)"
-            label = f"{plain(method)}, {what}: {under.value:.3f}"
-            style = "-" if name == "something" else DASHED
-            axes.plot(
-                curve["signal"],
-                curve["background"],
-                color=COLOURS[k // 2 % len(COLOURS)],
-                linestyle=style,
-                label=label,
-            )
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-        axes.set(xlim=(0, 1), ylim=(0, 1.05))
-        legend(axes, loc="upper left", title="area under the curve")
-        return figure
-
-    rows = [
-        {"method": method, "cut_on": name, **dict(zip(curve, values, strict=True))}
-        for (method, name), (curve, _) in each.items()
-        for values in zip(*curve.values(), strict=True)
-    ]
+    under: dict[str, Any] = {"loc": "upper left", "title": "area under the curve"}
+    draw = draw_lines("share of signal kept", "share of background kept", lines, diagonal=(0, 1), **under)
     caption = (
         "Events above a cut on the probability that any particle is present, or that the event is complete. "
         "Background: events with 0 in the column `signal`, or else events of sources without labels."
@@ -262,31 +245,24 @@ def _roc_plot(evaluation: Evaluation) -> Plot | None:
 
 def _mass_plot(name: str, mass: dict[str, Any], cut: dict[str, float]) -> Plot:
     edges = np.array(mass["edges"])
-    parts = {"signal": "signal", "before": "background", "after": "background, after the cut"}
+    looks: dict[str, dict[str, Any]] = {
+        "signal": {"label": "signal", "histtype": "fill", "color": RIGHT, "alpha": 0.3},
+        "before": {"label": "background", "histtype": "step", "color": INK},
+        "after": {"label": "background, after the cut", "histtype": "errorbar", "color": WRONG, "markersize": 4},
+    }
+    totals = {part: max(float(np.sum(mass[part]["weights"])), 1e-300) for part in looks}
+    looks["after"]["yerr"] = np.sqrt(mass["after"]["squares"]) / totals["after"]
 
-    def draw() -> Figure:
-        import mplhep
-
-        figure, axes = new_axes(f"mass of {plain(name)} candidates [GeV]", "share of candidates")
+    def finish(axes: Axes) -> None:
         axes.axvspan(*mass["window"], color=GREY, alpha=0.12, linewidth=0)
-        looks: dict[str, dict[str, Any]] = {
-            "signal": {"histtype": "fill", "color": RIGHT, "alpha": 0.3},
-            "before": {"histtype": "step", "color": INK},
-            "after": {"histtype": "errorbar", "color": WRONG, "markersize": 4},
-        }
-        for part, label in parts.items():
-            total = max(float(np.sum(mass[part]["weights"])), 1e-300)
-            error = np.sqrt(mass[part]["squares"]) / total if part == "after" else False
-            mplhep.histplot(mass[part]["weights"] / total, edges, ax=axes, yerr=error, label=label, **looks[part])
-        axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 1.3 * float(axes.dataLim.ymax))
         legend(axes, loc="upper right")
-        return figure
 
-    rows = [
-        {"from": edges[k], "to": edges[k + 1], **{part: float(mass[part]["weights"][k]) for part in parts}}
-        for k in range(len(edges) - 1)
-    ]
+    parts = [{"H": mass[part]["weights"] / totals[part], **look} for part, look in looks.items()]
+    labels = f"mass of {plain(name)} candidates [GeV]", "share of candidates"
+    draw = draw_histograms(*labels, edges, parts, finish)
+    weights = {part: mass[part]["weights"].tolist() for part in looks}
+    rows = in_rows({"from": edges[:-1], "to": edges[1:], **weights})
     caption = (
         f"Normalised to unit area. The cut requires P(nothing is present) of at most {1 - cut['something']:.2g}, "
         f"which keeps {cut['signal_efficiency']:.0%} of signal. The band has 68 % of the right candidates of "

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import scores
-from pairton.evaluation.plots import Plot, legend, new_axes, points
+from pairton.evaluation.plots import Plot, draw_points, legend
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import INCLUSIVE, Scores
 from pairton.evaluation.statistics import Efficiency, quantile
@@ -22,7 +22,6 @@ from pairton.topology.extras import bin_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
@@ -121,18 +120,15 @@ def _against_mass(evaluation: Evaluation) -> Plot | None:
     if len(edges) < 2:
         return None
     each = {name: result["efficiency"] for name, result in results.items()}
-    low, high = np.array(edges[:-1]), np.array(edges[1:])
     shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
+    low, top = np.array(edges[:-1]), np.minimum(edges[1:], shown)  # the last bin is cut, as it is long
+    series = {n: ((low + top) / 2, [cell[:3] for cell in cells], (top - low) / 2) for n, cells in each.items()}
 
-    def draw() -> Figure:
-        figure, axes = new_axes("mass of all truth-matched objects [GeV]", "event efficiency")
-        top = np.minimum(high, shown)  # the last bin is cut, as it is long
-        for k, (name, cells) in enumerate(each.items()):
-            points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
+    def finish(axes: Axes) -> None:
         axes.set_xlim(edges[0], shown)
         _from_zero(axes)
-        return figure
 
+    draw = draw_points("mass of all truth-matched objects [GeV]", "event efficiency", series, finish)
     rows = _rows(each, [{"from": low, "to": high} for low, high in pairwise(edges)])
     caption = (
         "Event efficiency in bins with about equal numbers of events; the last bin extends further to the right."
@@ -156,17 +152,18 @@ def _against_multiplicity(evaluation: Evaluation) -> Plot | None:
     values = values[used]
     names = [f"{value}+" if value == most else str(value) for value in values]
 
-    def draw() -> Figure:
-        figure, axes = new_axes(objects, "event efficiency")
-        for k, (name, cells) in enumerate(each.items()):
-            at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
-            points(axes, k, at, [cell[:3] for cell in cells], name)
+    series = {
+        name: (values + 0.08 * (k - (len(each) - 1) / 2), [cell[:3] for cell in cells])
+        for k, (name, cells) in enumerate(each.items())
+    }
+
+    def finish(axes: Axes) -> None:
         axes.set_xticks(values, names)
         axes.minorticks_off()
         axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
         _from_zero(axes)
-        return figure
 
+    draw = draw_points(objects, "event efficiency", series, finish)
     rows = _rows(each, [{objects: label} for label in names])
     caption = f"Share of complete events with every object in the right slot, by the number of {objects}."
     return Plot(f"efficiency_{objects}", f"Event efficiency and number of {objects}", caption, draw, rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.plots import COLOURS, GREY, Plot, legend, name_of_file, new_axes, plain
+from pairton.evaluation.plots import COLOURS, Line, Plot, draw_lines, in_rows, name_of_file, plain
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.statistics import (
     CONFIDENCE,
@@ -29,8 +29,6 @@ from pairton.topology import Topology
 from pairton.topology.assignments import canonical_within
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
 
@@ -104,22 +102,19 @@ class Heads(Metric):
         return {name: judge[name](labelled) for name, labelled in counted.items()}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        found = {method.title: evaluation.result(self.name, method) or {} for method in evaluation.methods}
-        for key, title, header in (
-            ("accuracy", "classes", ("labels", "accuracy", "ROC area")),
-            ("resolution", "numbers", ("labels", "bias", "resolution", "spread of the labels")),
-        ):
-            names = dict.fromkeys(name for result in found.values() for name in result if key in result[name])
-            cells = {"labels": "labels", "accuracy": "accuracy", "ROC area": "roc_area"}
-            cells |= {"bias": "bias", "resolution": "resolution", "spread of the labels": "spread"}
+        results = evaluation.results(self.name)
+        classes = {"labels": "labels", "accuracy": "accuracy", "ROC area": "roc_area"}
+        numbers = {key: key for key in ("labels", "bias", "resolution")} | {"spread of the labels": "spread"}
+        for title, key, columns in (("classes", "accuracy", classes), ("numbers", "resolution", numbers)):
+            names = dict.fromkeys(name for _, result in results for name in result if key in result[name])
             rows = [
-                [f"{name}: {method}", *(result[name][cells[column]] for column in header)]
+                [f"{name}: {method.title}", *(result[name][column] for column in columns.values())]
                 for name in names
-                for method, result in found.items()
+                for method, result in results
                 if name in result
             ]
             if rows:
-                yield Table(title, ["head", *header], rows)
+                yield Table(title, ["head", *columns], rows)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
         counted = {method.name: evaluation.counted(self.name, method) or {} for method in evaluation.methods}
@@ -207,32 +202,23 @@ def roc_area(signal: Bools, scores: Floats, weight: Floats | float = 1.0) -> Est
 
 def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
     """The rejection of class 0 against the efficiency of class 1, for a head with two classes."""
-    curves: dict[str, tuple[list[float], list[float]]] = {}
+    lines: list[Line] = []
+    rows = []
     for method, found in counted.items():
         if head in found and found[head].values.shape[2:] == (2,):
             each, compared = found[head], found[head].compared
             class_1 = each.labels[compared] == 1
             cuts = cuts_at_efficiency(each.values[compared][:, 1], class_1, SHARES, each.weights)
             if cuts.cut and np.isfinite(cuts.background_efficiency).all():
-                curves[method] = cuts.efficiency, cuts.background_efficiency
-    if not curves:
+                rejection, colour = 1 - np.array(cuts.background_efficiency), COLOURS[len(lines) % len(COLOURS)]
+                lines.append(Line(plain(method), cuts.efficiency, rejection.tolist(), colour))
+                columns = {"signal": cuts.efficiency, "background": cuts.background_efficiency}
+                rows += in_rows(columns, method=method)
+    if not lines:
         return None
-    rows = [
-        {"method": name, "signal": s, "background": b}
-        for name, curve in curves.items()
-        for s, b in zip(*curve, strict=True)
-    ]
-
-    def draw() -> Figure:
-        figure, axes = new_axes("efficiency of class 1", "rejection of class 0")
-        for k, (name, (signal, background)) in enumerate(curves.items()):
-            axes.plot(signal, 1 - np.array(background), color=COLOURS[k % len(COLOURS)], label=plain(name))
-        axes.plot([0, 1], [1, 0], color=GREY, linewidth=1, linestyle=":")
-        axes.set(xlim=(0, 1), ylim=(0, 1.02))
-        legend(axes, loc="lower left")
-        return figure
-
-    about = (
-        "Share of class 0 that a cut rejects, against the share of class 1 that it keeps. Dotted: random choice."
+    labels = "efficiency of class 1", "rejection of class 0"
+    draw = draw_lines(*labels, lines, top=1.02, diagonal=(1, 0), loc="lower left")
+    caption = (
+        "Share of class 0 that a cut rejects, against the share of class 1 that it keeps. Dashed: random choice."
     )
-    return Plot(name_of_file(f"roc_{head}"), f"ROC of {head}", about, draw, rows)
+    return Plot(name_of_file(f"roc_{head}"), f"ROC of {head}", caption, draw, rows)

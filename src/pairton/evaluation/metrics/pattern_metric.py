@@ -6,17 +6,17 @@ Shapes: n events, S slots, P particles.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
-from pairton.evaluation.plots import INK, RIGHT, Plot, mixed, new_axes, plain
+from pairton.decoding.set_tables import allowed_nodes, set_tables
+from pairton.evaluation.plots import INK, RIGHT, Plot, draw_cells, in_rows, mixed, new_axes, plain
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.tables import Table
-from pairton.topology import Particle, Topology
+from pairton.topology import Topology
 from pairton.topology.assignments import present
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Patterns", "true_pattern"]
 
 Ints = npt.NDArray[np.integer[Any]]
-Key = tuple[Any, ...]
 
 
 class Patterns(Metric):
@@ -89,32 +88,22 @@ def _plot(names: list[str], events: Ints, weights: npt.NDArray[np.float64]) -> P
     def draw() -> Figure:
         figure, axes = new_axes("most probable", "true")
         image = [[mixed(RIGHT, value) for value in row] for row in share]
-        edges = np.arange(size + 1) - 0.5
-        axes.pcolormesh(edges, edges, np.array(image), edgecolors="#aeb6bf", linewidth=0.5)
+        draw_cells(axes, image, [plain(name) for name in names], 9, rotation=30)
         for i in range(size if size <= 8 else 0):
             for j in range(size):
                 colour = "white" if share[i, j] > 0.55 else INK
                 axes.annotate(str(events[i, j]), (j, i), ha="center", va="center", fontsize=10, color=colour)
-        axes.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5))
-        axes.set_xticks(range(size), [plain(name) for name in names], fontsize=9, rotation=30)
-        axes.set_yticks(range(size), [plain(name) for name in names], fontsize=9)
-        axes.minorticks_off()
-        axes.tick_params(length=0, which="both", top=False, right=False)
         return figure
 
-    rows = [
-        {"true": true, "most_probable": predicted, "events": int(events[i, j]), "weight": float(weights[i, j])}
-        for i, true in enumerate(names)
-        for j, predicted in enumerate(names)
-    ]
+    rows = []
+    for true, counts, sums_of_weights in zip(names, events.tolist(), weights.tolist(), strict=True):
+        columns = {"most_probable": names, "events": counts, "weight": sums_of_weights}
+        rows += in_rows(columns, true=true)
     caption = "Numbers of events; the colour is the share of the row. Events on the diagonal are recognised."
     return Plot("patterns", "Particles that are present", caption, draw, rows)
 
 
-# -- the true pattern --------------------------------------------------------------------------------------
-
-
-def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.int64]:
+def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.intp]:
     """(n,): the index in `plan_of(topology).patterns` of the pattern of each truth (n, S).
 
     >>> from pairton.topology import load_topology
@@ -122,30 +111,5 @@ def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.int64]:
     >>> true_pattern(load_topology("ttbar_allhad"), truth).tolist()  # t + t, t, W, nothing
     [0, 2, 4, 5]
     """
-    if not len(truth):
-        return np.zeros(0, dtype=np.int64)
-    numbers = _numbers(topology)
-    rows, which = np.unique(present(topology, truth), axis=0, return_inverse=True)
-    return np.array([numbers[_event_key(topology, row)] for row in rows], dtype=np.int64)[which.ravel()]
-
-
-@lru_cache(maxsize=64)
-def _numbers(topology: Topology) -> dict[Key, int]:
-    """Present particles, regardless of their order -> index of the pattern."""
-    numbers: dict[Key, int] = {}
-    for number, pattern in enumerate(plan_of(topology).patterns):
-        filled = np.full(len(topology.slots), -1)
-        for name, first in pattern.placed:
-            filled[first : first + len(topology.of_type(name)[0].slots)] = 0
-        numbers[_event_key(topology, present(topology, filled[None])[0])] = number
-    return numbers
-
-
-def _event_key(topology: Topology, is_present: npt.NDArray[np.bool_]) -> Key:
-    def key(particle: Particle) -> Key:
-        """The type, whether it is present, and if it is absent the keys of its children."""
-        if is_present[particle.index]:
-            return particle.type, 1, ()
-        return particle.type, 0, tuple(sorted(key(topology.particles[child]) for child in particle.children))
-
-    return tuple(sorted(key(root) for root in topology.roots))
+    tables = set_tables(topology, allowed_nodes(topology, topology.slots_per_kind))
+    return tables.pattern_of(present(topology, truth)[:, [slot.particle for slot in topology.slots]])

@@ -14,14 +14,26 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import statistics
-from pairton.evaluation.plots import COLOURS, DASHED, GREY, Plot, legend, new_axes, plain, points
+from pairton.evaluation.plots import (
+    COLOURS,
+    DASHED,
+    DOTTED,
+    GREY,
+    Line,
+    Plot,
+    draw_lines,
+    draw_points,
+    in_rows,
+    legend,
+    plain,
+)
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches, same_hypothesis
 from pairton.evaluation.statistics import Area, cuts_at_efficiency, effective_entries
 from pairton.evaluation.tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
@@ -261,31 +273,22 @@ class Purity(Metric):
             yield Table("purity: share of right answers among the events kept by a cut", header, rows)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
-        each = [(m.name, name, found) for m, r in evaluation.results(self.name) for name, found in r.items()]
-        if not each:
-            return
-
-        def draw() -> Figure:
-            figure, axes = new_axes("share of right answers kept", "right answers among events kept")
-            colours: dict[str, str] = {}
-            for method, name, found in each:
-                colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
-                label, style = (plain(method), "-") if name == NAME else (f"{plain(method)}, if complete", DASHED)
-                axes.plot(found["efficiency"], found["purity"], color=colour, linestyle=style, label=label)
-            axes.set(xlim=(0, 1), ylim=(0, 1.05 + 0.08 * len(each)))
-            legend(axes, loc="upper right")
-            return figure
-
-        rows = [
-            {"method": method, "cut_on": name, **dict(zip(found, values, strict=True))}
-            for method, name, found in each
-            for values in zip(*found.values(), strict=True)
-        ]
-        caption = (
-            "All events above a cut on the probability of the answer. Dashed: a cut on the probability that the "
-            "answer is right if the event is complete."
-        )
-        yield Plot("purity", "Purity and efficiency of a cut, all events", caption, draw, rows)
+        lines, rows = [], []
+        for k, (method, result) in enumerate(evaluation.results(self.name)):
+            for name, found in result.items():
+                label, style = ("", "-") if name == NAME else (", if complete", DASHED)
+                colour = COLOURS[k % len(COLOURS)]
+                label = f"{plain(method.name)}{label}"
+                lines.append(Line(label, found["efficiency"], found["purity"], colour, style))
+                rows += in_rows(found, method=method.name, cut_on=name)
+        if lines:
+            labels = "share of right answers kept", "right answers among events kept"
+            draw = draw_lines(*labels, lines, top=1.05 + 0.08 * len(lines), loc="upper right")
+            caption = (
+                "All events above a cut on the probability of the answer. Dashed: a cut on the probability that "
+                "the answer is right if the event is complete."
+            )
+            yield Plot("purity", "Purity and efficiency of a cut, all events", caption, draw, rows)
 
 
 def _cuts(each: Probabilities) -> statistics.Cuts:
@@ -306,54 +309,47 @@ def _calibration_plot(evaluation: Evaluation, metric: str, title: str, caption: 
     }
     if not each:
         return None
+    series = {}
+    for name, every in each.items():
+        bins = [row for row in every if row["total"] >= DRAWN]
+        at = [row["probability"] for row in bins]
+        series[name] = at, [[row[key] for key in ("value", "low", "high")] for row in bins]
 
-    def draw() -> Figure:
-        figure, axes = new_axes("predicted probability", "share that is right")
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-        for k, (name, every) in enumerate(each.items()):
-            bins = [row for row in every if row["total"] >= DRAWN]
-            shares = [[row[key] for key in ("value", "low", "high")] for row in bins]
-            at = np.array([row["probability"] for row in bins])
-            points(axes, k, at, shares, name, linestyle="-", linewidth=1)
+    def finish(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHED)
         axes.set(xlim=(0, 1), ylim=(0, 1.05))
         legend(axes, loc="upper left")
-        return figure
 
+    labels = "predicted probability", "share that is right"
+    draw = draw_points(*labels, series, finish, linestyle="-", linewidth=1)
     rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
     return Plot(metric, title, caption, draw, rows)
 
 
 def _cut_plot(evaluation: Evaluation) -> Plot | None:
     """Efficiency and purity of a cut on the event probability."""
-    each = {}
+    lines: list[Line] = []
+    rows = []
     for method in evaluation.methods:
-        if EVENT in (known := probabilities(evaluation, method)):
-            complete = known[EVENT].where(known[EVENT].complete)
-            if (cuts := _cuts(complete)).cut:
-                each[method.name] = {"complete": cuts, "all": _cuts(known[EVENT])}
-    if not each:
+        if EVENT not in (known := probabilities(evaluation, method)):
+            continue
+        complete, every = _cuts(known[EVENT].where(known[EVENT].complete)), _cuts(known[EVENT])
+        if complete.cut:
+            colour = COLOURS[len(lines) // 3 % len(COLOURS)]
+            lines += [
+                Line(plain(method.name), complete.cut, complete.purity, colour),
+                Line("", complete.cut, complete.kept, colour, DASHED),
+                Line("", every.cut, every.purity, colour, DOTTED),
+            ]
+            for events, cuts in (("complete", complete), ("all", every)):
+                columns = {"cut": cuts.cut, "kept": cuts.kept, "purity": cuts.purity}
+                rows += in_rows(columns, method=method.name, events=events)
+    if not lines:
         return None
-
-    def draw() -> Figure:
-        figure, axes = new_axes("cut on the event probability", "share")
-        for k, (name, cuts) in enumerate(each.items()):
-            colour = COLOURS[k % len(COLOURS)]
-            axes.plot(cuts["complete"].cut, cuts["complete"].purity, color=colour, label=plain(name))
-            axes.plot(cuts["complete"].cut, cuts["complete"].kept, color=colour, linestyle=DASHED)
-            axes.plot(cuts["all"].cut, cuts["all"].purity, color=colour, linestyle=(0, (1, 1.5)))
-        axes.plot([], [], color=GREY, label="right among kept")
-        axes.plot([], [], color=GREY, linestyle=(0, (1, 1.5)), label="right, of all events")
-        axes.plot([], [], color=GREY, linestyle=DASHED, label="kept")
-        axes.set(xlim=(0, 1), ylim=(0, 1.1 + 0.1 * ((len(each) + 4) // 2)))
-        legend(axes, loc="upper left", ncols=2)
-        return figure
-
-    rows = [
-        {"method": name, "events": events, "cut": cut, "kept": kept, "purity": purity}
-        for name, both in each.items()
-        for events, cuts in both.items()
-        for cut, kept, purity in zip(cuts.cut, cuts.kept, cuts.purity, strict=True)
-    ]
+    meanings = {"right among kept": "-", "right, of all events": DOTTED, "kept": DASHED}
+    lines += [Line(meaning, [], [], GREY, style) for meaning, style in meanings.items()]
+    top = 1.1 + 0.1 * ((len(lines) // 3 + 3) // 2)
+    draw = draw_lines("cut on the event probability", "share", lines, top=top, loc="upper left", ncols=2)
     caption = (
         "Dashed: share of complete events above the cut. Solid: share of right answers among them. Dotted: share "
         "of right answers among all events above the cut, as in data; events with a missing object cannot be "

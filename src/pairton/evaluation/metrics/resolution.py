@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.plots import COLOURS, Plot, legend, new_axes, plain
+from pairton.evaluation.plots import COLOURS, STYLES, Plot, draw_histograms, in_rows, legend, plain
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.tables import Table
 from pairton.events.vectors import polar
@@ -16,7 +16,7 @@ from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result import positions
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
@@ -95,34 +95,27 @@ def _quantities(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> dic
 
 
 def _plot(evaluation: Evaluation) -> Plot | None:
-    edges, counted = EDGES, evaluation.counted("resolution", evaluation.methods[0]) or {}
-    each = {}
+    counted = evaluation.counted("resolution", evaluation.methods[0]) or {}
+    parts: list[dict[str, Any]] = []
+    rows = []
     for name, values in counted.items():
         away, weight = _relative(values)
         if weight.sum() > 0:
-            clipped = np.clip(away, edges[0], np.nextafter(edges[-1], 0))
-            each[name] = np.histogram(clipped, edges, weights=weight)[0] / weight.sum()
-    if not each:
+            clipped = np.clip(away, EDGES[0], np.nextafter(EDGES[-1], 0))
+            shares, k = np.histogram(clipped, EDGES, weights=weight)[0] / weight.sum(), len(parts)
+            look = {"color": COLOURS[k % len(COLOURS)], "linestyle": STYLES[k % len(STYLES)]}
+            parts.append({"H": shares, "histtype": "step", "label": plain(name), **look})
+            rows += in_rows({"from": EDGES[:-1], "to": EDGES[1:], "share": shares.tolist()}, quantity=name)
+    if not parts:
         return None
 
-    def draw() -> Figure:
-        import mplhep
-
-        figure, axes = new_axes("answer / truth - 1", f"share of events / {edges[1] - edges[0]:.3f}")
-        for k, (name, shares) in enumerate(each.items()):
-            line: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "linestyle": ("-", "--", ":", "-.")[k % 4]}
-            mplhep.histplot(shares, edges, ax=axes, yerr=False, histtype="step", label=plain(name), **line)
+    def finish(axes: Axes) -> None:
         axes.set_yscale("log")
-        axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(top=3)
         legend(axes, loc="upper right")
-        return figure
 
-    rows = [
-        {"quantity": name, "from": edges[k], "to": edges[k + 1], "share": float(share)}
-        for name, shares in each.items()
-        for k, share in enumerate(shares)
-    ]
+    labels = "answer / truth - 1", f"share of events / {EDGES[1] - EDGES[0]:.3f}"
+    draw = draw_histograms(*labels, EDGES, parts, finish)
     caption = (
         f"{evaluation.methods[0].name}, complete events: effect of wrong answers on momenta. The truth is "
         "computed from the labelled objects as measured. The first and last bins include underflow and overflow."

@@ -1,31 +1,47 @@
-"""Masses of predicted particles, for the report."""
+"""Masses of predicted particles, and a gallery of events, for the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.plots import INK, RIGHT, WRONG, Plot, legend, name_of_file, new_axes, plain
+from pairton.evaluation.plots import (
+    INK,
+    RIGHT,
+    STYLES,
+    WRONG,
+    Plot,
+    draw_histograms,
+    in_rows,
+    legend,
+    name_of_file,
+    plain,
+)
 from pairton.evaluation.registry import Chunk, Metric
-from pairton.evaluation.scores import matches
+from pairton.evaluation.scores import EVENT, matches
+from pairton.events import Events
 from pairton.reconstruction.result import momenta, positions
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
 
-__all__ = ["Candidates"]
+__all__ = ["GALLERY", "GROUPS", "Candidates", "Exhibit", "Gallery"]
 
 MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins if there are few events
 ROUND = 5  # the lower end of the mass axis is a multiple of so many bins
 VIEW = 0.99  # share of right particles within the figure, before margins
 PARTS = ("right", "wrong", "incomplete")
 COLOURS = (RIGHT, WRONG, "#d3d7dd")
+
+GALLERY = 3  # events per group
+GROUPS = ("most confident, right", "most confident, wrong", "most uncertain")
 
 Floats = npt.NDArray[np.float64]
 
@@ -71,34 +87,23 @@ def _plot(result: Evaluation, type_name: str, every: bool) -> Plot | None:
     def counts(values: Floats) -> Floats:
         return np.asarray(values[..., bins].reshape(*values.shape[:-1], -1, width).sum(axis=-1))
 
-    def draw() -> Figure:
-        import mplhep
+    names = [f"{plain(first)}, {part}" for part in ("right", "wrong", "event incomplete")[:parts]]
+    filled = {"stack": True, "histtype": "fill", "color": COLOURS[:parts], "alpha": 0.75, "label": names}
+    drawn: list[dict[str, Any]] = [{"H": list(counts(shown)), **filled}]
+    for k, (name, other) in enumerate(others):
+        look = {"histtype": "step", "color": INK, "linestyle": STYLES[k % len(STYLES)], "label": plain(name)}
+        drawn.append({"H": counts(other.sum(axis=0)), **look})
 
-        figure, axes = new_axes(
-            f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
-        )
-        look: dict[str, Any] = {"bins": edges, "ax": axes, "yerr": False}
-        names = [f"{plain(first)}, {part}" for part in ("right", "wrong", "event incomplete")[:parts]]
-        filled = {"stack": True, "histtype": "fill", "color": COLOURS[:parts], "alpha": 0.75, "label": names}
-        mplhep.histplot(list(counts(shown)), **look, **filled)
-        for k, (name, other) in enumerate(others):
-            line = {"histtype": "step", "color": INK, "linestyle": ("-", "--", ":", "-.")[k % 4]}
-            mplhep.histplot(counts(other.sum(axis=0)), label=plain(name), **look, **line)
-        axes.set_xlim(edges[0], edges[-1])
+    def finish(axes: Axes) -> None:
         axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
         legend(axes, loc="upper right")
-        return figure
 
-    rows = [
-        {
-            "method": name,
-            "from": edges[k],
-            "to": edges[k + 1],
-            **dict(zip(PARTS, map(float, column), strict=False)),
-        }
-        for name, values in peaks.items()
-        for k, column in enumerate(counts(values).T)
-    ]
+    labels = f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
+    draw = draw_histograms(*labels, edges, drawn, finish)
+    rows = []
+    for name, values in peaks.items():
+        weights = dict(zip(PARTS, counts(values).tolist(), strict=False))
+        rows += in_rows({"from": edges[:-1], "to": edges[1:], **weights}, method=name)
     topology = result.topology
     with_neutrino = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
     solved = ", with its neutrino" if with_neutrino & set(columns) else ""
@@ -134,3 +139,53 @@ def _view(values: Floats) -> tuple[int, int]:
     high = int(np.searchsorted(share, (1 + VIEW) / 2)) + 1
     half = max((high - low) // 2, 10)
     return max(0, low - half // 2) // ROUND * ROUND, min(len(values), high + half)
+
+
+# -- gallery ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """An event of the gallery: one row of Events, its row in the input, and its answer."""
+
+    order: float  # smaller comes first
+    events: Events
+    number: int
+    assignment: npt.NDArray[np.int64]  # (S,): positions in `events.objects`
+    event_probability: float
+    particle_probability: npt.NDArray[np.float64]
+
+
+class Gallery(Metric):
+    """Group -> some complete events, with the answers of the first method."""
+
+    name = "gallery"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, list[Exhibit]] | None:
+        if method is not chunk.methods[0]:
+            return None
+        answer, scores = chunk.answers[method.name], chunk.scores[method.name]
+        right = scores.correct[EVENT] > 0
+        chance = answer.event_probability
+        known = chunk.events.complete & np.isfinite(chance)
+        groups = {}
+        criteria = (known & right, -chance), (known & ~right, -chance), (known, chance)
+        for group, (rows, order) in zip(GROUPS, criteria, strict=True):
+            (at,) = np.nonzero(rows)
+            best = at[np.argsort(order[at], kind="stable")[:GALLERY]]
+            few, chances = chunk.events[best], answer.particle_probability[best]
+            places = positions(few, answer.assignment[best])
+            groups[group] = [
+                Exhibit(
+                    order[row], few[k : k + 1], int(chunk.rows[row]), places[k], float(chance[row]), chances[k]
+                )
+                for k, row in enumerate(best)
+            ]
+        return groups
+
+    def merge(self, counts: Sequence[dict[str, list[Exhibit]]]) -> dict[str, list[Exhibit]]:
+        every = {group: [exhibit for part in counts for exhibit in part[group]] for group in GROUPS}
+        return {
+            group: sorted(exhibits, key=lambda exhibit: (exhibit.order, exhibit.number))[:GALLERY]
+            for group, exhibits in every.items()
+        }
