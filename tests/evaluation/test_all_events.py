@@ -12,8 +12,7 @@ from pairton import formats
 from pairton.decoding import Decoded
 from pairton.decoding.patterns import plan_of
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics.background import FEWEST, Background, Seen
-from pairton.evaluation.metrics.pattern_metric import true_pattern
+from pairton.evaluation.metrics.presence import FEWEST, Background, Seen, true_pattern
 from pairton.evaluation.metrics.probabilities import bins_off, if_complete, probabilities
 from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import same_hypothesis, score

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from pairton.evaluation.metrics.differences import spread
+from pairton.evaluation.metrics.efficiency import spread
 from pairton.evaluation.metrics.flow import flow
 from pairton.evaluation.scores import differences, efficiencies, efficiency_against, matches, reweighted, score
 from pairton.evaluation.statistics import MeanSpread, calibration, clopper_pearson

@@ -130,15 +130,21 @@ def _pairton(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[An
     ids = None
     if "event_source" in columns and "event_number" in columns:
         ids = np.stack([columns[f"event_{part}"].astype(np.uint64) for part in ("source", "number")], axis=1)
-    names = [f"{particle.name.replace('.', '_')}_probability" for particle in topology.particles]
-    known = all(name in columns for name in names)
-    particles = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
-    event = columns["event_probability"].astype(np.float64) if "event_probability" in columns else None
-    assignment = _stack(path, {name: columns[name] for name in wanted})
-    names = [f"pattern_{pattern.key}" for pattern in plan_of(topology).patterns]
-    known = all(name in columns for name in names)
-    patterns = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
-    return Assignments(path, "pairton", assignment, ids, event, particles, patterns)
+
+    def probabilities(names: list[str]) -> npt.NDArray[np.float64] | None:
+        known = all(name in columns for name in names)
+        return np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
+
+    event = probabilities(["event_probability"])
+    return Assignments(
+        path,
+        "pairton",
+        _stack(path, {name: columns[name] for name in wanted}),
+        ids,
+        None if event is None else event[:, 0],
+        probabilities([f"{particle.name.replace('.', '_')}_probability" for particle in topology.particles]),
+        probabilities([f"pattern_{pattern.key}" for pattern in plan_of(topology).patterns]),
+    )
 
 
 def _spanet(path: str, topology: Topology, file: Hdf5File) -> Assignments:

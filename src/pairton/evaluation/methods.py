@@ -212,12 +212,9 @@ def _ask_file(method: Method, events: Events, rows: Rows) -> Decoded:
             unknown[:, slot.index] = found.assignment[:, slot.index] >= events.counts[slot.kind]
     found.assignment[unknown] = -1
     method.unknown_objects += int(unknown.any(axis=1).sum())
-    if answers.event_probability is not None:
-        found.event_probability[:] = answers.event_probability[rows]
-    if answers.particle_probability is not None:
-        found.particle_probability[:] = answers.particle_probability[rows]
-    if answers.pattern_probability is not None:
-        found.pattern_probability[:] = answers.pattern_probability[rows]
+    for name in ("event_probability", "particle_probability", "pattern_probability"):
+        if (known := getattr(answers, name)) is not None:
+            getattr(found, name)[:] = known[rows]
     return found
 
 
@@ -232,8 +229,7 @@ def check_files(methods: Sequence[Method], n_events: int) -> None:
         if method.unknown_objects:
             warnings.warn(
                 f"{method.name}: {method.unknown_objects} of {n_events} answers name objects that do not exist, "
-                "which "
-                "count as empty slots: number objects from 0, as in the input",
+                "which count as empty slots: number objects from 0, as in the input",
                 PairtonWarning,
                 stacklevel=3,
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairton.errors import ConfigError, InputError, PairtonError
-from pairton.evaluation.metrics.neutrino_metric import TRUE_MOMENTUM
+from pairton.evaluation.metrics.momentum_metrics import TRUE_MOMENTUM
 from pairton.events import Events
 from pairton.formats import expand, has_pile_up, iterate, open_source, options_for, stored_topology
 from pairton.formats.files import Paths

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPLETE",
+    "GRID",
     "Areas",
     "Calibration",
     "Limit",

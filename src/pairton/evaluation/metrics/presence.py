@@ -1,7 +1,9 @@
-"""Signal against background: how well they are separated, and whether a cut makes background peak in mass.
+"""What is in the events: which particles are present, and signal against background.
 
 Background are the events whose column `signal` is 0. Without that column, they are all events of sources without
 any label, such as a sample of `pairton generate multijet`. Event weights are used.
+
+Shapes: n events, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
+from pairton.decoding.set_tables import allowed_nodes, set_tables
+from pairton.evaluation.metrics.probabilities import GRID
 from pairton.evaluation.plots import (
     COLOURS,
     DASHED,
@@ -23,11 +27,14 @@ from pairton.evaluation.plots import (
     WRONG,
     Line,
     Plot,
+    draw_cells,
     draw_histograms,
     draw_lines,
     in_rows,
     legend,
+    mixed,
     name_of_file,
+    new_axes,
     plain,
 )
 from pairton.evaluation.registry import Chunk, Metric
@@ -36,23 +43,116 @@ from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_en
 from pairton.evaluation.tables import Table
 from pairton.reconstruction.result import momenta, positions
 from pairton.topology import Topology
+from pairton.topology.assignments import present
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
 
-__all__ = ["Background", "Seen"]
+__all__ = ["Background", "Patterns", "Seen", "true_pattern"]
 
 COLUMN = "signal"
 FEWEST = 20  # a source without labels needs so many events to be called background
 SHOWN = (0.9, 0.7, 0.5, 0.3)  # efficiencies for signal in the table
-GRID = tuple(k / 100 for k in range(1, 101))
 CUT = 0.5  # signal efficiency of the cut before and after which masses are shown
 MASS_EDGES = np.linspace(0, 500, 51)  # GeV
 WINDOW = (0.16, 0.84)  # quantiles of the mass of right candidates, which define the peak
 SOMETHING, COMPLETE = "something", "complete"
+
+Ints = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+class Patterns(Metric):
+    """Numbers of events, and sums of weights, by true and by most probable pattern."""
+
+    name, title = "patterns", "What is in the events"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, npt.NDArray[Any]] | None:
+        chance = chunk.answers[method.name].pattern_probability
+        known = np.isfinite(chance).all(axis=1)
+        if not known.any():
+            return None
+        topology, weight = chunk.events.topology, chunk.weight[known]
+        size = len(plan_of(topology).patterns)
+        both = true_pattern(topology, chunk.truth[known]) * size + chance[known].argmax(axis=1)
+        return {
+            "events": np.bincount(both, minlength=size**2)[None],
+            "weights": np.bincount(both, weight, size**2)[None],
+            "predicted": (weight[:, None] * chance[known]).sum(axis=0)[None],
+        }
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        counted = evaluation.counted(self.name, method)
+        if counted is None:
+            return None
+        names = [pattern.name for pattern in plan_of(evaluation.topology).patterns]
+        square = len(names), len(names)
+        weights = counted["weights"].sum(axis=0).reshape(square)
+        return {
+            "names": names,
+            "events": counted["events"].sum(axis=0).reshape(square),  # true, most probable
+            "weights": weights,
+            "true": weights.sum(axis=1) / weights.sum(),
+            "probability": counted["predicted"].sum(axis=0) / weights.sum(),
+        }
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        for method, result in evaluation.results(self.name):
+            rows = [
+                [name, *(int(n) for n in counts), result["true"][k], result["probability"][k]]
+                for k, (name, counts) in enumerate(zip(result["names"], result["events"], strict=True))
+            ]
+            header = ["true, against most probable", *result["names"], "share", "mean probability"]
+            yield Table(f"{method.title}, particles that are present", header, rows)
+
+    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
+        result = evaluation.result(self.name, evaluation.methods[0])
+        if result is not None:
+            yield _plot(result["names"], result["events"], result["weights"])
+
+
+def _plot(names: list[str], events: Ints, weights: Floats) -> Plot:
+    sums = weights.sum(axis=1, keepdims=True)
+    share = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
+    share = np.clip(share, 0, 1)  # some weights may be negative
+    size = len(names)
+
+    def draw() -> Figure:
+        figure, axes = new_axes("most probable", "true")
+        image = [[mixed(RIGHT, value) for value in row] for row in share]
+        draw_cells(axes, image, [plain(name) for name in names], 9, rotation=30)
+        for i in range(size if size <= 8 else 0):
+            for j in range(size):
+                colour = "white" if share[i, j] > 0.55 else INK
+                axes.annotate(str(events[i, j]), (j, i), ha="center", va="center", fontsize=10, color=colour)
+        return figure
+
+    rows = []
+    for true, counts, sums_of_weights in zip(names, events.tolist(), weights.tolist(), strict=True):
+        columns = {"most_probable": names, "events": counts, "weight": sums_of_weights}
+        rows += in_rows(columns, true=true)
+    caption = "Numbers of events; the colour is the share of the row. Events on the diagonal are recognised."
+    return Plot("patterns", "Particles that are present", caption, draw, rows)
+
+
+def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.intp]:
+    """(n,): the index in `plan_of(topology).patterns` of the pattern of each truth (n, S).
+
+    >>> from pairton.topology import load_topology
+    >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, -1, 2, 3, 4, 5], [-1, 1, -1, 3, 4, -1], [-1] * 6])
+    >>> true_pattern(load_topology("ttbar_allhad"), truth).tolist()  # t + t, t, W, nothing
+    [0, 2, 4, 5]
+    """
+    tables = set_tables(topology, allowed_nodes(topology, topology.slots_per_kind))
+    return tables.pattern_of(present(topology, truth)[:, [slot.particle for slot in topology.slots]])
+
+
+# -- signal and background --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,15 +160,15 @@ class Seen:
     """What the metric needs of each event."""
 
     source: npt.NDArray[np.uint64]
-    labelled: npt.NDArray[np.bool_]
-    signal: npt.NDArray[np.float64]  # the column `signal`; NaN if there is none
-    weight: npt.NDArray[np.float64]
-    something: npt.NDArray[np.float64]  # probability that any particle is present
-    complete: npt.NDArray[np.float64]
-    mass: npt.NDArray[np.float64]  # (n, roots), GeV
-    right: npt.NDArray[np.bool_]  # (n, roots)
+    labelled: Bools
+    signal: Floats  # the column `signal`; NaN if there is none
+    weight: Floats
+    something: Floats  # probability that any particle is present
+    complete: Floats
+    mass: Floats  # (n, roots), GeV
+    right: Bools  # (n, roots)
 
-    def background(self) -> npt.NDArray[np.bool_]:
+    def background(self) -> Bools:
         """(n,): which events are background."""
         if np.isfinite(self.signal).all():
             return np.asarray(self.signal < 0.5)
@@ -180,9 +280,9 @@ class Background(Metric):
 def _masses(
     topology: Topology,
     seen: Seen,
-    signal: npt.NDArray[np.bool_],
-    background: npt.NDArray[np.bool_],
-    passes: npt.NDArray[np.bool_],
+    signal: Bools,
+    background: Bools,
+    passes: Bools,
 ) -> dict[str, Any]:
     """Root type -> window of the peak, and mass spectra of signal, and of background before and after a cut."""
     result = {}
@@ -203,9 +303,7 @@ def _masses(
     return result
 
 
-def _spectrum(
-    mass: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], low: float, high: float
-) -> dict[str, Any]:
+def _spectrum(mass: Floats, weight: Floats, low: float, high: float) -> dict[str, Any]:
     """A histogram of weights, the share in the window, the median, and half the width of the central 68 %."""
     total = weight.sum()
     if not total > 0:
@@ -221,7 +319,7 @@ def _spectrum(
     }
 
 
-# -- figures -----------------------------------------------------------------------------------------------
+# -- figures ----------------------------------------------------------------------------------------------
 
 
 def _roc_plot(evaluation: Evaluation) -> Plot | None:
