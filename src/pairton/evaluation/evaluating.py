@@ -160,11 +160,14 @@ def evaluate(
     label_cuts = {model.name: as_cuts(cuts_for(model)) for model in models}
     scored, rows, seen, outside = _measure(sample, models, methods, measured, label_cuts, select, split, progress)
     check_files(methods, rows)
-    why = "the given cuts" if settings.cuts is not True else ""
-    _warn_of_labels({} if select else outside, why)
-    _warn_of_training({} if split == "train" else seen, scored)
     result = Evaluation(sample.topology, sample.files, select, methods, measured, shares, used, objects_used)
-    _warn_of_few(result)
+    why = "the given cuts" if settings.cuts is not True else ""
+    doubts = [
+        *_labels_cut({} if select else outside, why),
+        *_seen_in_training({} if split == "train" else seen, scored),
+    ]
+    for doubt in [*doubts, *_few_events(result)]:
+        warnings.warn(doubt, PairtonWarning, stacklevel=2)
     return result
 
 
@@ -229,41 +232,33 @@ def _measure(
 # -- warnings ----------------------------------------------------------------------------------------------
 
 
-def _warn_of_labels(outside: Mapping[str, int], why: str) -> None:
-    """Warn of labelled objects that fail cuts; `why` names the cuts, by default those of each model."""
+def _labels_cut(outside: Mapping[str, int], why: str) -> Iterator[str]:
+    """Labelled objects that fail cuts; `why` names the cuts, by default those of each model."""
     for k, (name, count) in enumerate(outside.items()):
         counts_as = f"are wrong for it, but not for {next(iter(outside))}" if k else "count as missing"
         if count:
-            warnings.warn(
-                f"{count} labelled objects fail {why or f'the cuts of {name}'} and {counts_as}: --jets none uses "
-                "all jets",
-                PairtonWarning,
-                stacklevel=3,
-            )
+            cuts = why or f"the cuts of {name}"
+            yield f"{count} labelled objects fail {cuts} and {counts_as}: --jets none uses all jets"
 
 
-def _warn_of_training(seen: Mapping[str, int], scored: int) -> None:
+def _seen_in_training(seen: Mapping[str, int], scored: int) -> Iterator[str]:
     for name, count in seen.items():
         if count:
-            warnings.warn(
+            yield (
                 f"{name} was trained on up to {count} of these {scored} events, which overestimates "
-                "its efficiencies: give other events, or only those it has not seen with --split test",
-                PairtonWarning,
-                stacklevel=3,
+                "its efficiencies: give other events, or only those it has not seen with --split test"
             )
 
 
-def _warn_of_few(result: Evaluation) -> None:
-    """Warn if the effective number of complete events is small because of unequal weights."""
+def _few_events(result: Evaluation) -> Iterator[str]:
+    """The effective number of complete events, if unequal weights make it small."""
     scores = result.scores(result.methods[0])
     complete = scores.weight[scores.total[EVENT] > 0]
     number = effective_entries(complete)
     if not all_equal(complete) and number < FEW:
-        warnings.warn(
+        yield (
             f"the {len(complete)} complete events have an effective number of {number:.1f}: below {FEW} the "
-            "intervals are unreliable; give more events, or count every event once with --no-weights",
-            PairtonWarning,
-            stacklevel=3,
+            "intervals are unreliable; give more events, or count every event once with --no-weights"
         )
 
 

@@ -250,10 +250,10 @@ def plain(text: str, longest: int = 24) -> str:
     return text.replace("$", r"\$")
 
 
-def mixed(colour: str, share: float) -> tuple[float, float, float]:
-    """A colour mixed into white with this share, as red, green and blue from 0 to 1."""
-    red, green, blue = (share * int(colour[k : k + 2], 16) / 255 + 1 - share for k in (1, 3, 5))
-    return red, green, blue
+def mixed(colour: str, share: Any) -> npt.NDArray[np.float64]:
+    """(..., 3): a colour mixed into white with these shares (...), as red, green and blue from 0 to 1."""
+    full = np.array([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
+    return np.asarray(1 - np.multiply.outer(np.asarray(share), 1 - full))
 
 
 # -- files -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.graph import EDGE, MASKED
-from pairton.evaluation.plots import GREY, INK, mixed, new_figure, plain, svg_of
+from pairton.evaluation.plots import GREY, INK, draw_cells, mixed, new_figure, plain, svg_of
 from pairton.report.record import (
     ARROW,
     EventRecord,
@@ -327,26 +327,17 @@ def draw_matrix(axes: Axes, record: EventRecord, type_name: str, frame: Frame, k
     colour = type_colours(record.topology)[type_name]
     if kind == "logits":
         values = 1 / (1 + np.exp(-values))
-    n = len(values)
-    image = np.empty((n, n, 3))
-    for i in range(n):
-        for j in range(n):
-            share = DIAGONAL if i == j else 1.0
-            if kind != "tokens":
-                image[i, j] = mixed(colour, share * values[i, j])
-            elif values[i, j] == MASKED:
-                image[i, j] = 1.0
-            else:
-                image[i, j] = mixed(colour, share) if values[i, j] == EDGE else mixed(NO_EDGE, 1)
-    axes.pcolormesh(np.arange(n + 1) - 0.5, np.arange(n + 1) - 0.5, image, edgecolors="#aeb6bf", linewidth=0.5)
-    axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
+    share = np.where(np.eye(len(values), dtype=bool), DIAGONAL, 1.0)
+    if kind == "tokens":
+        image = np.where((values == EDGE)[:, :, None], mixed(colour, share), mixed(NO_EDGE, 1))
+        image[values == MASKED] = 1.0
+    else:
+        image = mixed(colour, share * values)
     names = [item.short for item in record.objects if item.used]
-    size = 9 if n < 10 else 7
-    axes.set_xticks(range(n), names, fontsize=size)
-    axes.set_yticks(range(n), names, fontsize=size)
+    draw_cells(axes, image, names, 9 if len(names) < 10 else 7)
+    axes.set_aspect("equal")
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK, which="both", right=False, left=False, top=False, bottom=False)
-    axes.minorticks_off()
     tags = [item.tagged for item in record.objects if item.used]
     for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
         for label, tagged in zip(labels, tags, strict=True):

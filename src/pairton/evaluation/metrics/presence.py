@@ -124,8 +124,7 @@ def _plot(names: list[str], events: Ints, weights: Floats) -> Plot:
 
     def draw() -> Figure:
         figure, axes = new_axes("most probable", "true")
-        image = [[mixed(RIGHT, value) for value in row] for row in share]
-        draw_cells(axes, image, [plain(name) for name in names], 9, rotation=30)
+        draw_cells(axes, mixed(RIGHT, share), [plain(name) for name in names], 9, rotation=30)
         for i in range(size if size <= 8 else 0):
             for j in range(size):
                 colour = "white" if share[i, j] > 0.55 else INK
