@@ -335,7 +335,7 @@ def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
 def test_files_that_are_no_answers(answers, mass_model, tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_assignments(tmp_path / "none.h5", TTBAR)
-    with pytest.raises(InputError, match=r"a folder without _reconstruction\.json: give the folder of a finished"):
+    with pytest.raises(InputError, match=r"it has no _reconstruction\.json; give its files"):
         read_assignments(tmp_path, TTBAR)
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["something"] = [1]

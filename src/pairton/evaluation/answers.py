@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import note_input
-from pairton._common.configuration import read_json
 from pairton.decoding.patterns import plan_of
 from pairton.errors import FormatError, InputError
 from pairton.evaluation.registry import merged
@@ -85,19 +84,14 @@ def _read(name: str, topology: Topology) -> Assignments:
 
 def _parts(folder: str, topology: Topology) -> Assignments:
     """All parts of a result of `pairton reconstruct --jobs` or `--resume`, in order."""
-    from pairton.reconstruction.provenance import COMPLETE
+    from pairton.reconstruction.provenance import read_result
 
-    if not Path(folder, COMPLETE).is_file():
-        raise InputError(
-            f"{folder}: a folder without {COMPLETE}: give the folder of a finished `pairton reconstruct`, or a "
-            "file"
-        )
     try:
-        files = [Path(folder, part["name"]) for part in read_json(Path(folder, COMPLETE), InputError)["parts"]]
+        files = [Path(folder, part["name"]) for part in read_result(folder)["parts"]]
     except (KeyError, TypeError):
-        raise InputError(f"{folder}: {COMPLETE} lists no parts: reconstruct again") from None
+        raise InputError(f"{folder}: lists no parts: reconstruct again") from None
     if outside := [file for file in files if file.parent != Path(folder)]:
-        raise InputError(f"{folder}: {COMPLETE} names {outside[0]}, a part in another folder: reconstruct again")
+        raise InputError(f"{folder}: names {outside[0]}, a part in another folder: reconstruct again")
     joined: Assignments = merged([read_assignments(file, topology) for file in files])
     return replace(joined, path=folder)
 
