@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.statistics import CONFIDENCE, Difference, Efficiency
+from pairton.evaluation.statistics import Difference, Efficiency
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
 from pairton.topology.extras import bin_index, bin_names
@@ -110,11 +110,11 @@ class Scores:
         named = {name: bins == k for k, name in enumerate(bin_names(self.topology))}
         return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
 
-    def efficiencies(self, confidence: float = CONFIDENCE) -> dict[str, dict[str, Efficiency]]:
+    def efficiencies(self) -> dict[str, dict[str, Efficiency]]:
         """`event` and each type -> multiplicity bin or `inclusive` -> efficiency."""
         return {
             what: {
-                cell: Efficiency.of(correct[inside], self.total[what][inside], self.weight[inside], confidence)
+                cell: Efficiency.of(correct[inside], self.total[what][inside], self.weight[inside])
                 for cell, inside in self.cells.items()
             }
             for what, correct in self.correct.items()
@@ -144,13 +144,7 @@ def score(
 
 
 def efficiencies(
-    topology: Topology,
-    truth: Ints,
-    predicted: Ints,
-    n_jets: Ints,
-    *,
-    weight: npt.ArrayLike | None = None,
-    confidence: float = CONFIDENCE,
+    topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints, weight: npt.ArrayLike | None = None
 ) -> dict[str, dict[str, Efficiency]]:
     """`event` and each type -> multiplicity bin or `inclusive` -> efficiency, with event weights (n,).
 
@@ -161,7 +155,7 @@ def efficiencies(
     >>> {what: f"{cells['inclusive'].correct} of {cells['inclusive'].total}" for what, cells in result.items()}
     {'event': '1 of 1', 't': '2 of 3', 'W': '3 of 4'}
     """
-    return score(topology, truth, predicted, n_jets, weight).efficiencies(confidence)
+    return score(topology, truth, predicted, n_jets, weight).efficiencies()
 
 
 def reweighted(scores: Scores, mix: Sequence[float]) -> dict[str, Efficiency]:
@@ -194,17 +188,13 @@ def efficiency_against(scores: Scores, variable: npt.NDArray[Any], edges: Sequen
     ]
 
 
-def differences(
-    first: Scores, second: Scores, *, confidence: float = CONFIDENCE
-) -> dict[str, dict[str, Difference]]:
+def differences(first: Scores, second: Scores) -> dict[str, dict[str, Difference]]:
     """First minus second, on the same events: `event` and each type -> bin -> difference."""
     result: dict[str, dict[str, Difference]] = {}
     for what, total in first.total.items():
         change = first.correct[what].astype(np.int64) - second.correct[what]
         result[what] = {
-            cell: Difference.of(
-                change[inside], total[inside], first.weight[inside], confidence, test=what == EVENT
-            )
+            cell: Difference.of(change[inside], total[inside], first.weight[inside], test=what == EVENT)
             for cell, inside in first.cells.items()
         }
     return result

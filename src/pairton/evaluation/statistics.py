@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 CONFIDENCE = 0.6827  # central intervals of one standard deviation
+N_BINS = 10  # of a probability
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -92,9 +93,9 @@ def clopper_pearson(correct: float, total: float, confidence: float = CONFIDENCE
     return low, high
 
 
-def normal_interval(value: float, deviation: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def normal_interval(value: float, deviation: float) -> tuple[float, float]:
     """The central interval of a normal distribution."""
-    width = float(ndtri((1 + confidence) / 2)) * deviation
+    width = float(ndtri((1 + CONFIDENCE) / 2)) * deviation
     return value - width, value + width
 
 
@@ -129,9 +130,7 @@ class Efficiency(NamedTuple):
         return plain
 
     @staticmethod
-    def of(
-        correct: Array, total: Array, weight: Array | float = 1.0, confidence: float = CONFIDENCE
-    ) -> Efficiency:
+    def of(correct: Array, total: Array, weight: Array | float = 1.0) -> Efficiency:
         """From right and possible answers per event (n,), with the interval of Korn and Graubard.
 
         This is the Clopper-Pearson interval for the number of entries whose binomial standard deviation equals
@@ -153,11 +152,11 @@ class Efficiency(NamedTuple):
             return Efficiency(np.nan, 0.0, 1.0, k, n, number)
         if 0 < value < 1 and deviation > 0:
             entries = min(value * (1 - value) / deviation**2, float(n))
-            low, high = clopper_pearson(value * entries, entries, confidence)
+            low, high = clopper_pearson(value * entries, entries)
         elif k in (0, n):
-            low, high = clopper_pearson(number if k else 0, number, confidence)
+            low, high = clopper_pearson(number if k else 0, number)
         else:
-            low, high = normal_interval(value, deviation, confidence)
+            low, high = normal_interval(value, deviation)
         return Efficiency(value, low, high, k, n, number)
 
 
@@ -176,14 +175,7 @@ class Difference(NamedTuple):
     p_value: float = np.nan
 
     @staticmethod
-    def of(
-        change: Array,
-        total: Array,
-        weight: Array | float = 1.0,
-        confidence: float = CONFIDENCE,
-        *,
-        test: bool = False,
-    ) -> Difference:
+    def of(change: Array, total: Array, weight: Array | float = 1.0, *, test: bool = False) -> Difference:
         """From the differences of right answers per event (n,), and the possible ones (n,); p-value if `test`.
 
         What is easy or hard for both methods cancels in the difference, so the interval is that of paired events.
@@ -197,7 +189,7 @@ class Difference(NamedTuple):
                 p_value = mcnemar(gained, lost)
             elif deviation > 0:
                 p_value = float(2 * ndtr(-abs(value) / deviation))
-        return Difference(value, *normal_interval(value, deviation, confidence), gained, lost, p_value)
+        return Difference(value, *normal_interval(value, deviation), gained, lost, p_value)
 
 
 class MeanSpread(NamedTuple):
@@ -341,11 +333,9 @@ def cuts_at_efficiency(
 def calibration(
     probability: Array,
     right: Bools,
-    n_bins: int = 10,
     *,
     complete: Bools | None = None,
     weight: Array | float = 1.0,
-    confidence: float = CONFIDENCE,
 ) -> dict[str, Any]:
     """Probabilities against the share that is right, in equal bins of the probability.
 
@@ -357,18 +347,18 @@ def calibration(
     known = np.isfinite(probability)
     weight = np.broadcast_to(np.asarray(weight, np.float64), known.shape)[known]
     probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
-    edges = np.linspace(0, 1, n_bins + 1)
-    where = np.clip(np.digitize(probability, edges) - 1, 0, n_bins - 1)
+    edges = np.linspace(0, 1, N_BINS + 1)
+    where = np.clip(np.digitize(probability, edges) - 1, 0, N_BINS - 1)
     rows: list[dict[str, float | int]] = []
     error, total = 0.0, float(weight.sum())
-    for k in range(n_bins):
+    for k in range(N_BINS):
         inside = where == k
         means = _difference(probability[inside], right[inside], weight[inside])
         if not means:
             continue
         error += abs(means["difference"]) * float(weight[inside].sum())
         del means["right"]  # the same as `value` of the share
-        share = Efficiency.of(right[inside], np.ones(int(inside.sum())), weight[inside], confidence)
+        share = Efficiency.of(right[inside], np.ones(int(inside.sum())), weight[inside])
         rows.append(
             {"from": float(edges[k]), "to": float(edges[k + 1]), **means}
             | share._asdict()
