@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pairton.errors import InputError, ModelError, PairtonError, PairtonWarning
+from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
 from pairton.events import Events
 from pairton.events.evidence import with_table
 from pairton.formats import IN_MEMORY_CHUNK, OpenFile, expand, iterate, options_for, sources
