@@ -386,7 +386,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--set", "format=spanett_hdf5"], "did you mean 'spanet_hdf5'"),
         (["inspect", "IN", "--topology", "hh4bb"], "did you mean 'hh4b'"),
         (["inspect", "IN", "--topology", "hh4b"], "TARGETS lacks H1/b1"),
-        (["inspect", "IN", "--map", "pt"], "write OUR_NAME=COLUMN"),
+        (["inspect", "IN", "--map", "pt"], "write it as in pt=Jet_pt"),
         (["inspect", "IN", "--map", "pt=a", "--map", "pt=b"], "twice"),
         (["inspect", "IN", "--map", "pt=nope"], "no column for pt (nope) of jets"),
         (["convert", "IN", "FOLDER/b.h5", "--keep", " nope ,"], "no dataset nope"),

@@ -116,6 +116,12 @@ def make_met(pt: Any, phi: Any) -> ak.Array:
         pt: Magnitude in GeV, one number per event.
         phi: Azimuthal angle in radians, one number per event.
 
+    Returns:
+        A ragged array with one record per event.
+
+    Raises:
+        EventsError: The numbers cannot be read as one column.
+
     Examples:
         >>> make_met([30.0], [0.5])[0].tolist()
         [{'pt': 30.0, 'eta': 0.0, 'phi': 0.5, 'energy': 30.0}]
