@@ -46,7 +46,7 @@ VERBS = {
     "reconstruct in parts": Verb("reconstruct DATA.h5 -o OUT --model MODEL --jobs 1", "out", resumes=True),
     **{f"convert {s}": Verb("convert DATA.h5 OUT", f"out.{s}") for s in RESULTS},
     "generate": Verb("generate -n 6 -o OUT --keep all", "out.h5", resumes=True),
-    "tags measure": Verb("tags measure DATA.h5 --score btag --cuts 0.5 -o OUT", "out.yaml"),
+    "measure tags": Verb("measure tags DATA.h5 --score btag --cuts 0.5 -o OUT", "out.yaml"),
     "measure transfer": Verb("measure transfer DATA.h5 -o OUT", "out.yaml"),
     "export": Verb("export MODEL -o OUT", "out.onnx"),
     "train": Verb("train RECIPE.yaml --data DATA.h5 --out OUT --threads 1", "out", resumes=True),
