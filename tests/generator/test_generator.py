@@ -488,7 +488,7 @@ def test_a_topology_of_ones_own_brings_its_process(lhe, tmp_path):
     assert events.truth.shape == (20, 4)
     assert (events.truth >= 0).mean() > 0.4
     assert load_topology(whole) == load_topology(bare)  # how it was made is no part of the tree
-    assert settings.build_topology().process == ZH_LINES
+    assert settings.build_topology().extras.process == ZH_LINES
     renamed = tmp_path / "own.yaml"
     renamed.write_text(whole.read_text().replace("name: zh", "name: ttbar_allhad"))
     assert not [line for line in make_settings(renamed, 20).lines if line.startswith("Top:")]
