@@ -14,7 +14,7 @@ from event_files import write_events
 from pairton._common import atomic
 from pairton._common.atomic import locked, replacing
 from pairton.cli import main
-from pairton.errors import OutputError
+from pairton.errors import InputError, OutputError
 from pairton.events.tags import load_table
 from pairton.generator.card import CARDS
 from pairton.reconstruction.parts import reconstruct_parts
@@ -121,7 +121,7 @@ def test_a_part_does_not_replace_an_input(source, tmp_path, mass_model):
     part = folder / "part-00000.h5"
     shutil.copy(source, part)
     before = part.read_bytes()
-    with pytest.raises(OutputError, match="is the input"):
+    with pytest.raises(InputError, match="is an input file"):
         reconstruct_parts(part, folder, mass_model, suffix=".h5", resume=True)
     assert part.read_bytes() == before
 
@@ -133,7 +133,7 @@ def test_an_input_with_the_name_of_a_part_is_not_removed(source, tmp_path, mass_
     folder.mkdir()
     other = folder / "part-00007.h5"
     shutil.copy(source, other)
-    with pytest.raises(OutputError, match="is the input"):
+    with pytest.raises(InputError, match="is an input file"):
         reconstruct_parts(other, folder, mass_model, suffix=".h5", **how)
     assert other.read_bytes() == source.read_bytes()
 

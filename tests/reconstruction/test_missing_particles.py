@@ -12,6 +12,7 @@ from pairton.cli import main
 from pairton.decoding import set_tables
 from pairton.errors import ConfigError, ModelError
 from pairton.evaluation.answers import read_assignments
+from pairton.evaluation.metrics.probabilities import probabilities
 from pairton.evaluation.scores import matches, same_hypothesis
 from pairton.events import Events, Status
 from pairton.events.head_specs import HeadSpec
@@ -223,7 +224,7 @@ def test_evaluation_knows_answers_of_fewer_particles(decays, missing_model, miss
     result = pairton.evaluate(events, missing_model, allow_absent=True)
     (method,) = result.methods
     assert method.unanswered == 0
-    counted = result.probabilities(method)["event"]
+    counted = probabilities(result, method)["event"]
     reco = reconstruct(events, missing_model, allow_absent=True)
     right = same_hypothesis(events.topology, events.truth, reco.assignment)
     np.testing.assert_array_equal(counted.right, right)
@@ -264,7 +265,7 @@ def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, mo
     events = decays(20, extra=4)
     with formats.create(tmp_path / "in.h5", events.topology) as writer:
         writer.write(events)
-    monkeypatch.setattr("pairton.models.models.load_model", lambda *_, **__: missing_model)
+    monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: missing_model)
     for most, said in ((2000, True), (10**6, False)):
         monkeypatch.setattr(set_tables, "MAX_SUMS", most)
         with pytest.raises(SystemExit):

@@ -237,4 +237,5 @@ def _to_arrow(column: Any) -> Any:
     if isinstance(column, np.ndarray):
         return pa.array(column) if column.ndim == 1 else ak.to_arrow(ak.Array(column), extensionarray=False)
     offsets = np.concatenate([[0], np.cumsum(np.asarray(ak.num(column)))]).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, pa.array(ak.to_numpy(ak.flatten(column))))
+    values = pa.array(ak.to_numpy(ak.flatten(column)))
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(pa.field("item", values.type, nullable=False)))

@@ -130,5 +130,5 @@ def transfer_caveat(settings: Mapping[str, Any], metadata: Mapping[str, Any]) ->
     return (
         "the transfer functions of the kinematic fit describe the detector of Pairton's generator, and the "
         "probabilities may be far too high for these events: measure yours in your simulation with `pairton "
-        "transfer`, and use the new YAML file as the model"
+        "measure transfer`, and use the new YAML file as the model"
     )
