@@ -99,6 +99,7 @@ def test_a_signal_to_all_processes_is_one_line(tmp_path, name, busy):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.Signals[name], signal.SIG_DFL),  # `nohup` ignores SIGHUP
         env=os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])},
     )
     try:
