@@ -137,6 +137,7 @@ def log_scores(scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) 
 def log_likelihood(tables: SetTables, scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) -> Tensor:
     """(B,): the log likelihood of one hypothesis per event. Its negative mean is the loss.
 
+    >>> import numpy as np
     >>> from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")

@@ -87,7 +87,7 @@ def terms_of(recipe: Recipe, layout: Layout) -> dict[str, float]:
     """The losses of events of a layout, and their weights. Where one is not possible, edges take its place.
 
     >>> from pairton.training.recipes import load_recipe
-    >>> [terms_of(load_recipe("cpu"), (n,)) for n in (10, 11)]
+    >>> [terms_of(load_recipe("cpu"), (n,)) for n in (12, 13)]
     [{'event_likelihood': 1.0}, {'masked_edges': 1.0}]
     """
     weights = dict(recipe.loss.weights)
