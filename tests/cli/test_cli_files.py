@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -410,6 +412,24 @@ def test_bad_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], argumen
     filled = [a.replace("FOLDER", str(tmp_path)) if a != "IN" else str(path) for a in arguments]
     assert said in refused(capsys, *filled)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_a_terminal_without_utf8_gets_what_it_can_show(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5")
+    command = [sys.executable, "-m", "pairton", "inspect", str(path)]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "selected" in done.stdout.decode("latin-1")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="needs Dask")
+def test_an_address_where_no_scheduler_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.h5")
+    assert "no scheduler answers there" in refused(
+        capsys, "reconstruct", path, "-o", tmp_path / "out", "--jobs", "tcp://127.0.0.1:9"
+    )
+    assert "nonsense" in refused(capsys, "reconstruct", path, "-o", tmp_path / "out", "--jobs", "nonsense")
 
 
 # -- outputs -----------------------------------------------------------------------------------------------

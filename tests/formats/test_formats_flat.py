@@ -78,6 +78,14 @@ def test_fields_of_an_rntuple_are_listed_in_linear_time(tmp_path, monkeypatch):
     tree.close()
 
 
+def test_a_score_that_no_tagger_gives_is_no_tag(tmp_path):
+    """The event is then a `bad_object`."""
+    columns = {f"jet_{name}": [[50.0, 40.0, 30.0]] for name in ("pt", "eta", "phi", "energy")}
+    pq.write_table(pa.table(columns | {"jet_btag": [[0.9, 3e38, 0.1]]}), tmp_path / "a.parquet")
+    tags = read(tmp_path / "a.parquet", btag="0.5").jets.btag[0]
+    assert (tags[0], tags[2], np.isnan(tags[1])) == (1, 0, True)
+
+
 def test_parquet_lists_of_fixed_length_and_nulls(tmp_path):
     fixed = pa.FixedSizeListArray.from_arrays(pa.array([50.0, 40.0, 30.0, 20.0]), 2)
     columns = {f"jet_{name}": fixed for name in ("pt", "eta", "phi", "energy", "btag")}

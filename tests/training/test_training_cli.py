@@ -132,7 +132,10 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
         (("recipe.yaml", "--data", "data.h5"), "no truth"),
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
         (("recipe.yaml", "--data", "events.h5", "--resume"), "no state to resume from"),
-        (("recipe.yaml", "--data", "events.h5", "--seed", "-1"), "run.seed is -1, but must be a whole number at least 0"),
+        (
+            ("recipe.yaml", "--data", "events.h5", "--seed", "-1"),
+            "run.seed is -1, but must be a whole number at least 0",
+        ),
         (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "no model 'nowhere'"),
     ],
 )

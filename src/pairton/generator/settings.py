@@ -49,7 +49,9 @@ class Settings:
             raise ConfigError(f"seed is {self.seed}, but must lie between 0 and {MAX_CHUNKS - 1}")
         most = MAX_CHUNKS * self.chunk
         if not 1 <= self.n_events <= most:
-            raise ConfigError(f"n_events is {self.n_events}, but must lie between 1 and {most}: use more seeds for more")
+            raise ConfigError(
+                f"n_events is {self.n_events}, but must lie between 1 and {most}: use more seeds for more"
+            )
         if self.keep not in KEEP:
             raise ConfigError(f"keep is {self.keep!r}, but must be one of {', '.join(KEEP)}")
         if self.lhe is not None and self.n_events > self.lhe.n_events:
