@@ -426,7 +426,7 @@ def test_a_terminal_without_utf8_gets_what_it_can_show(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="needs Dask")
 def test_an_address_where_no_scheduler_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.h5")
-    assert "no scheduler answers there" in refused(
+    assert "no Dask scheduler answers there" in refused(
         capsys, "reconstruct", path, "-o", tmp_path / "out", "--jobs", "tcp://127.0.0.1:9"
     )
     assert "nonsense" in refused(capsys, "reconstruct", path, "-o", tmp_path / "out", "--jobs", "nonsense")
