@@ -1,6 +1,7 @@
 """The reverse process against slow transcriptions: the paper, and sums over all orders and assignments."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g":
 MIXED = parse_topology(
     {"name": "mixed", "event": ["X", "Z"], "particles": {"X": ["Z", "b", "b", "b"], "Z": ["q", "q"]}}
 )
-FOUR_STEP = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+FOUR_STEP = replace(TTBAR, given_stages=(Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))))
 EVERYTHING = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, MIXED, FOUR_STEP]
 IDS = ["ttbar", "hh4b", "tth", "tttt", "ttW", "deep", "three", "mixed", "four-step"]
 
@@ -286,7 +287,7 @@ def test_the_most_confident_of_w_and_h_is_revealed_first():
         assert first.possible[k] == len(gain)
 
 
-PAIRS = HH4B.with_stages([Stage(("H", "H"))])
+PAIRS = replace(HH4B, given_stages=(Stage(("H", "H")),))
 
 
 def test_pairs_revealed_together():

@@ -1,5 +1,7 @@
 """Steps that are followed: what a wrong first one leaves possible, and what is then found."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -200,7 +202,7 @@ def test_what_cannot_be_asked_is_left_out(decays, told):
 
 def test_events_are_followed_whatever_their_own_stages(decays, told):
     events = decays(30, extra=1, labelled=0.9)
-    told.topology = TTBAR.with_stages([Stage(("W", "t"), any=True)] * 4)
+    told.topology = replace(TTBAR, given_stages=(Stage(("W", "t"), any=True),) * 4)
     steps = score_steps(told, "steps", events, accept(events, told.domain, told.inputs), events.truth)
     assert steps.shares.shape == (30, 4)  # the events have three stages
     np.testing.assert_array_equal(steps.counted, events.complete)

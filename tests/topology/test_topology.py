@@ -1,5 +1,6 @@
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_levels_of_ttbar():
 
 def test_four_steps_through_the_stages_key():
     ttbar = load_topology()
-    four = ttbar.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+    four = replace(ttbar, given_stages=(Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))))
     assert [len(level) for level in four.levels] == [1, 2, 1, 2, 1]
     raw = four.to_dict()
     assert raw["stages"] == [["W"], ["W"], ["t"], ["t"]]

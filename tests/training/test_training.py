@@ -93,7 +93,7 @@ def test_levels_are_drawn_uniformly_and_then_their_states():
 def test_four_steps_add_one_whole_top():
     from pairton.topology import Stage
 
-    four = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+    four = replace(TTBAR, given_stages=(Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))))
     revealed = draw_levels(four, truths(four, 7, 4000), np.random.default_rng(0))
     of_top = [particle.index for particle in four.of_type("t")]
     assert abs((revealed[:, of_top].sum(axis=1) == 1).mean() - 1 / 4) < 0.03

@@ -181,7 +181,7 @@ def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
     with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
         Trainer(other, events, events, out, **resumed(out)).run(fabric)
-    steps = plan.topology.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+    steps = replace(plan.topology, given_stages=(Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))))
     (tmp_path / "steps").mkdir()
     few = replace(plan, topology=steps, optimiser=replace(plan.optimiser, steps=1))
     Trainer(few, events, events, tmp_path / "steps").run(fabric)

@@ -72,10 +72,10 @@ def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np
         for p in topology.particles
     }
     families = [p.children for p in reversed(topology.particles)] + [tuple(p.index for p in topology.roots)]
+    types = [particle.type for particle in topology.particles]
     for family in families:  # the deepest first
-        for name in dict.fromkeys(topology.particles[index].type for index in family):
-            same = [index for index in family if topology.particles[index].type == name]
-            if len(same) > 1:
+        for name in dict.fromkeys(types[index] for index in family):
+            if len(same := [index for index in family if types[index] == name]) > 1:
                 order = np.lexsort((falling[:, same], absent[:, same]), axis=1)
                 _rearrange(slots, [topology.particles[index].slots for index in same], order)
                 _rearrange(particles, [below[index] for index in same], order)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 if TYPE_CHECKING:
-    from pairton.topology.tree import Particle, Topology
+    from pairton.topology.tree import Topology
 
 __all__ = ["Extras", "bin_index", "bin_names", "labels_of"]
 
@@ -31,13 +31,9 @@ class Extras(Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 def bin_names(topology: Topology) -> tuple[str, ...]:
-    """Names of the bins of results, in the number of objects of the main kind.
+    """Names of the bins of results, in the number of objects of the main kind: 6, 7, 8+.
 
     By default n, n + 1, and n + 2 or more, where n is the number of slots of that kind.
-
-    >>> from pairton.topology import load_topology
-    >>> bin_names(load_topology("ttbar_allhad"))
-    ('6', '7', '8+')
     """
     edges = _edges(topology)
     each = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(edges)]
@@ -70,15 +66,7 @@ def labels_of(topology: Topology, namespace: Namespace) -> tuple[str, ...]:
         return tuple(map(str, topology.extras.labels[namespace]))
     if namespace == "spanet":
         return _spanet_labels(topology)
-    order: list[int] = []
-
-    def visit(particle: Particle) -> None:
-        order.extend(particle.own_slots)
-        for child in particle.children:
-            visit(topology.particles[child])
-
-    for root in topology.roots:
-        visit(root)
+    order = [slot for particle in topology.particles for slot in particle.own_slots]
     return tuple(str(order.index(slot.index) + 1) for slot in topology.slots)
 
 

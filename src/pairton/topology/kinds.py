@@ -66,11 +66,7 @@ LEPTONS = tuple(name for name, kind in KINDS.items() if kind.lepton)
 
 
 def collection_name(kind: str) -> str:
-    """The plural of a kind.
-
-    >>> collection_name("jet"), collection_name("met")
-    ('jets', 'met')
-    """
+    """The plural of a kind."""
     return KINDS[kind].plural
 
 

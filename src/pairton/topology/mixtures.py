@@ -17,16 +17,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, reduce
+from operator import or_
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace as replace_fields
 
 from pairton.errors import ConfigError, TopologyError
 from pairton.topology.extras import Extras
-from pairton.topology.particles import below
+from pairton.topology.reading import parse_topology
 from pairton.topology.selection import Cuts, Selection
-from pairton.topology.tree import Topology, same_tree
+from pairton.topology.tree import Topology, below, same_tree
 
 __all__ = ["Part", "find_part", "mixture", "parts_of", "stored_part"]
 
@@ -42,42 +43,28 @@ class Part(NamedTuple):
 
 
 def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology:
-    """Combine topologies to one for events that each belong to one of them.
-
-    topologies  two or more with different names and the same kinds of objects; types with one name have one decay
-    name        of the mixture; by default the names joined by `_or_`
-
-    The mixture selects every event that one of its topologies selects, or more. Raises TopologyError if the
-    topologies cannot be combined.
+    """Combine topologies to one that selects every event that one of them selects, or more.
 
     >>> from pairton.topology import load_topology
     >>> both = mixture([load_topology("ttbar_allhad"), load_topology("tth_allhad")])
     >>> both.name, both.event, str(both.selection)
     ('ttbar_allhad_or_tth_allhad', ('t', 't', 'H'), '6+ jets, 2+ b-tags; jets pT > 25 GeV, |eta| < 2.5')
     """
-    names = [topology.name for topology in topologies]
-    for topology in topologies:
-        _check_kinds(topology, topologies[0])
     decays: dict[str, tuple[str, ...]] = {}
     objects: dict[str, str] = {}
     for topology in topologies:
-        for type_name, products in topology.decays:
-            if decays.setdefault(type_name, products) != products:
+        _check_kinds(topology, topologies[0])
+        for item, value in (*topology.decays, *topology.objects):
+            known: dict[str, Any] = objects if isinstance(value, str) else decays
+            if known.setdefault(item, value) != value:
                 raise TopologyError(
-                    f"{type_name} decays to [{', '.join(products)}] in {topology.name}, but to "
-                    f"[{', '.join(decays[type_name])}] in another topology of the mixture: rename one of the two"
+                    f"{item} decays to {_listed(value)} in {topology.name}, but to {_listed(known[item])} in "
+                    "another topology of the mixture: rename one of the two"
                 )
-        for product, kind in topology.objects:
-            if objects.setdefault(product, kind) != kind:
-                raise TopologyError(
-                    f"{product} has the kind {kind} in {topology.name}, but {objects[product]} in another "
-                    "topology of the mixture: rename one of the two"
-                )
-    events = [Counter(topology.event) for topology in topologies]
-    most = {root: max(event[root] for event in events) for event in events for root in event}
-    return Topology(
-        name or "_or_".join(names),
-        tuple(root for root, count in most.items() for _ in range(count)),
+    most: Counter[str] = reduce(or_, (Counter(topology.event) for topology in topologies))
+    mixed = Topology(
+        name or "_or_".join(topology.name for topology in topologies),
+        tuple(most.elements()),
         tuple(decays.items()),
         _loosest([topology.selection for topology in topologies]),
         objects=tuple(objects.items()),
@@ -87,6 +74,11 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
         alternatives=tuple((topology.name, topology.event) for topology in topologies),
         extras=Extras(groups=topologies[0].extras.groups, joined=topologies[0].extras.joined),
     )
+    return parse_topology(mixed.to_dict(), mixed.name)  # with all checks
+
+
+def _listed(value: Any) -> str:
+    return f"an object of kind {value}" if isinstance(value, str) else f"[{', '.join(value)}]"
 
 
 def _loosest(selections: Sequence[Selection]) -> Selection:
@@ -96,36 +88,27 @@ def _loosest(selections: Sequence[Selection]) -> Selection:
         kind: Cuts(min(s.cuts(kind).pt for s in selections), max(s.cuts(kind).abs_eta for s in selections))
         for kind in first.objects
     }
-    counts = {}
-    for kind in first.counts:
-        bounds = [s.counts[kind] for s in selections if kind in s.counts]
-        if len(bounds) == len(selections):
-            highest = [most for _, most in bounds]
-            top = None if None in highest else max(most for most in highest if most is not None)
-            counts[kind] = min(fewest for fewest, _ in bounds), top
+    counts: dict[str, tuple[int, int | None]] = {}
+    for kind in [kind for kind in first.counts if all(kind in s.counts for s in selections)]:
+        fewest, most = zip(*(s.counts[kind] for s in selections), strict=True)
+        counts[kind] = min(fewest), None if None in most else max(most)
     return Selection(cuts, counts, min(s.btags for s in selections))
 
 
 @lru_cache(maxsize=64)
 def parts_of(topology: Topology) -> tuple[Part, ...]:
-    """The topologies of a mixture. A topology that is not a mixture has one part: itself.
-
-    >>> from pairton.topology import load_topology
-    >>> both = mixture([load_topology("ttbar_allhad"), load_topology("tth_allhad")])
-    >>> [(part.name, part.slots) for part in parts_of(both)]
-    [('ttbar_allhad', (0, 1, 2, 3, 4, 5)), ('tth_allhad', (0, 1, 2, 3, 4, 5, 6, 7))]
-    """
-    if not topology.alternatives:
-        everything = tuple(range(len(topology.slots))), tuple(range(len(topology.particles)))
-        return (Part(topology.name, topology, tuple(p.index for p in topology.roots), *everything),)
-    return tuple(_part(topology, name, roots) for name, roots in topology.alternatives)
+    """The topologies of a mixture. A topology that is not a mixture has one part: itself."""
+    if topology.alternatives:
+        return tuple(_part(topology, name, roots) for name, roots in topology.alternatives)
+    roots, slots, particles = (
+        tuple(part.index for part in parts) for parts in (topology.roots, topology.slots, topology.particles)
+    )
+    return (Part(topology.name, topology, roots, slots, particles),)
 
 
 def find_part(topology: Topology, wanted: Topology | None) -> Part | None:
     """The part of a mixture with the same decay tree as a topology; None if no part has it."""
-    if wanted is None:
-        return None
-    return next((part for part in parts_of(topology) if same_tree(part.topology, wanted)), None)
+    return next((part for part in parts_of(topology) if wanted and same_tree(part.topology, wanted)), None)
 
 
 def stored_part(topology: Topology, stored: Topology | None, model: str) -> Topology | None:
@@ -153,26 +136,20 @@ def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
     """The part of a mixture that has a name and the root particles `event`."""
     decays = dict(topology.decays)
     reached = {product for root in event for product in below(root, decays)}
-    alone = replace(
-        topology,
-        name=name,
-        event=event,
-        decays=tuple(item for item in topology.decays if item[0] in reached),
-        objects=tuple(item for item in topology.objects if item[0] in reached),
-        codes=tuple(item for item in topology.codes if item[0] in reached),
-        invisible=tuple(item for item in topology.invisible if item.type in reached),
-        given_stages=(),
-        alternatives=(),
-        extras=replace_fields(topology.extras, labels={}, bins=()),
-    )
+    parts: dict[str, Any] = {
+        key: tuple(item for item in getattr(topology, key) if item[0] in reached)
+        for key in ("decays", "objects", "codes")
+    }
+    parts["invisible"] = tuple(item for item in topology.invisible if item.type in reached)
+    parts["extras"] = replace_fields(topology.extras, labels={}, bins=())
+    alone = replace(topology, name=name, event=event, given_stages=(), alternatives=(), **parts)
     _check_kinds(alone, topology)
     left = {root: [p for p in topology.roots if p.type == root] for root in event}
     roots = [left[root].pop(0) for root in event]
-    inside = [q.index for p in roots for q in topology.particles if p.index in topology.ancestry(q.index)]
     return Part(
         name,
         alone,
         tuple(root.index for root in roots),
         tuple(slot for root in roots for slot in root.slots),
-        tuple(inside),
+        tuple(q.index for p in roots for q in topology.particles if p.index in topology.ancestry(q.index)),
     )

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from functools import cache
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache, reduce
 from importlib import resources
+from itertools import pairwise
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from msgspec import Meta, Struct
 
 from pairton._common.configuration import check_keys, configure, parse_yaml, read_yaml
 from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.extras import Extras
-from pairton.topology.invisible import parse_invisible
 from pairton.topology.kinds import JET, collection_name
-from pairton.topology.mixtures import parts_of
-from pairton.topology.particles import below
-from pairton.topology.selection import Cuts, Selection
-from pairton.topology.tree import Stage, Topology
+from pairton.topology.pdg import parse_invisible
+from pairton.topology.selection import Selection
+from pairton.topology.tree import Stage, Topology, below
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
@@ -38,8 +41,6 @@ Code = Annotated[int, Meta(gt=0, lt=10_000)]
 Codes = Annotated[
     tuple[Code, ...], Meta(min_length=1, description="a list of PDG codes without sign, for example [6]")
 ]
-Count = Annotated[int, Meta(ge=0, description="a whole number of 0 or more")]
-Bounds = Annotated[tuple[Count, ...], Meta(min_length=2, max_length=2, description="[fewest, most]")]
 
 
 class _Any(Struct, forbid_unknown_fields=True):
@@ -82,7 +83,7 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
             file.name,
             file.event,
             tuple(file.particles.items()),
-            _selection(file.selection, kinds),
+            Selection.parse(file.selection, kinds),
             tuple(Stage(s.any, any=True) if isinstance(s, _Any) else Stage(s) for s in file.stages),
             objects=tuple((name, kind) for name, kind in file.objects.items() if kind != JET),
             context=file.context,
@@ -91,30 +92,29 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
             alternatives=tuple(file.alternatives.items()),
             extras=Extras(**{name: getattr(file, name) for name in Extras.__struct_fields__}),
         )
-        parts_of(topology)  # raises if the topologies of a mixture cannot be combined
+        _check(topology)
         return topology
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
 
 def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]]) -> None:
-    slots: dict[str, int] = {}  # below each type; each is visited once, since the tree may grow exponentially
-
-    def walk(name: str, path: tuple[str, ...]) -> int:
-        if name in path:
-            loop = " -> ".join([*path[path.index(name) :], name])
+    slots: dict[str, int] = {}  # below each type, the deepest first, since the tree may grow exponentially
+    left, levels = dict(decays), 0
+    while left:
+        below_left = {name: [product for product in left[name] if product in left] for name in left}
+        if all(below_left.values()):
+            path = [next(iter(left))]
+            while path[-1] not in path[:-1]:
+                path.append(below_left[path[-1]][0])
+            loop = " -> ".join(path[path.index(path[-1]) :])
             raise TopologyError(f"read {loop}, but a particle cannot decay to itself: break the cycle")
-        if len(path) > MOST_SLOTS:
-            raise TopologyError(
-                f"{name} is below {MOST_SLOTS} others: a tree may have at most {MOST_SLOTS} levels"
-            )
-        if name in decays and name not in slots:
-            slots[name] = sum([walk(product_name, (*path, name)) for product_name in decays[name]])
-        return slots.get(name, 1)
-
-    for name in decays:  # first look for cycles, even among particles that the event does not reach
-        walk(name, ())
-    if sum(walk(name, ()) for name in event) > MOST_SLOTS:
+        for name in [name for name, products in below_left.items() if not products]:
+            slots[name] = sum(slots.get(product, 1) for product in left.pop(name))
+        levels += 1
+    if levels > MOST_SLOTS:
+        raise TopologyError(f"there are {levels} levels of decays, but a tree may have at most {MOST_SLOTS}")
+    if sum(slots.get(name, 1) for name in event) > MOST_SLOTS:
         raise TopologyError(f"an event may have at most {MOST_SLOTS} slots: remove some particles")
     unused = set(decays) - {name for start in event for name in below(start, decays)}
     for name in sorted(unused):
@@ -124,20 +124,99 @@ def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]]) -
         )
 
 
-def _selection(raw: dict[str, dict[str, Any]], kinds: Iterable[str]) -> Selection:
-    names = {collection_name(kind): kind for kind in kinds}
-    parts = check_keys(raw, "selection", [*names, "event"], error=TopologyError)
-    event = check_keys(parts.pop("event", {}), "selection.event", [*names, "btags"], error=TopologyError)
-    btags = configure(dict[str, Count], {"btags": event.pop("btags", 0)}, "selection.event", TopologyError)
-    bounds = configure(dict[str, Count | Bounds], event, "selection.event", TopologyError)
-    counts: dict[str, tuple[int, int | None]] = {}
-    for key, value in bounds.items():
-        fewest, most = value if isinstance(value, tuple) else (value, None)
-        if most is not None and most < fewest:
-            raise TopologyError(f"selection.event.{key} is [{fewest}, {most}], but must be in this order")
-        counts[names[key]] = fewest, most
-    cuts = configure(dict[str, Cuts], parts, "selection", TopologyError)
-    return Selection({names[key]: value for key, value in cuts.items()}, counts, btags["btags"])
+# -- checks beyond syntax ----------------------------------------------------------------------------------
+
+
+def _check(topology: Topology) -> None:
+    """Raise TopologyError if a topology is inconsistent."""
+    _check_objects(topology)
+    for names in ([p.name for p in topology.particles], [slot.name for slot in topology.slots]):
+        counts = Counter(name.replace(".", "_") for name in names)  # column names have _ for dots
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise TopologyError(
+                f"{twice[0]} would be the name of two things: repeated names get numbers (q1, q2), and the parts "
+                "of a name are joined by _: rename one of them"
+            )
+    if topology.given_stages:
+        _check_stages(topology)
+    if topology.alternatives:
+        _check_alternatives(topology)
+    _ = topology.neutrinos  # raises if they cannot be computed
+    edges, labels = topology.extras.bins, topology.extras.labels
+    if any(high <= low for low, high in pairwise(edges)):
+        raise TopologyError(f"bins reads {list(edges)}, but must be in increasing order, as in [4, 5, 6]")
+    for namespace, given in labels.items():
+        if len(given) != len(topology.slots) or len(set(given)) != len(given):
+            raise TopologyError(
+                f"labels.{namespace} has {len(set(given))} different labels for {len(topology.slots)} slots:"
+                f" give one per slot, in the order {', '.join(slot.name for slot in topology.slots)}"
+            )
+    if not all(re.fullmatch(r"([1-9]\d*-)?[1-9]\d*", str(name)) for name in labels.get("hyper", ())):
+        raise TopologyError(
+            f"labels.hyper reads {', '.join(map(str, labels['hyper']))}, but must be numbers from 1, or pairs: "
+            "2-1 means label 1 of the leptons"
+        )
+
+
+def _check_objects(topology: Topology) -> None:
+    """Different objects directly below one particle must differ in kind.
+
+    The adjacency matrices only say which objects share a particle, so nothing else can tell them apart.
+    """
+    decays, kinds = dict(topology.decays), dict(topology.objects)
+    for name, products in decays.items():
+        objects: dict[str, list[str]] = {}
+        for product in dict.fromkeys(products):
+            if product not in decays:
+                objects.setdefault(kinds.get(product, JET), []).append(product)
+        for kind, names in objects.items():
+            if len(names) > 1:
+                raise TopologyError(
+                    f"{name}: [{', '.join(products)}] has the {collection_name(kind)} {' and '.join(names)} "
+                    "directly below one particle, where they cannot be told apart: give them the same name, or "
+                    "put some of them below a particle of their own, as in t: [W, b], W: [q, q]"
+                )
+    if twice := [kind for kind, count in Counter(topology.kinds).items() if count > 1]:
+        raise TopologyError(
+            f"context lists {twice[0]}, but slots take objects of this kind, or it is listed twice: remove it"
+        )
+
+
+def _check_stages(topology: Topology) -> None:
+    read = f"stages reads {', '.join(f'[{stage}]' for stage in topology.given_stages)}"
+    for name in (name for stage in topology.given_stages for name in stage.types):
+        if name not in topology.types:
+            known = ", ".join(topology.types)
+            raise TopologyError(f"{read}: {name!r}, but the particles are {known}{nearest(name, topology.types)}")
+    if not topology.levels[-1].size or not topology.levels[-1].all():
+        need = ", ".join(f"{len(topology.of_type(name))} x {name}" for name in topology.types)
+        raise TopologyError(
+            f"{read}, but must reveal {need}, children before parents: complete or reorder the list"
+        )
+    for stage, level in zip(topology.given_stages, topology.levels, strict=False):
+        for state in map(np.flatnonzero, level):
+            if not topology.revealable(stage, frozenset(state.tolist())):
+                revealed = ", ".join(topology.particles[index].name for index in state)
+                raise TopologyError(
+                    f"{read}, but stage [{stage}] has nothing to reveal if {revealed} came first: reveal all "
+                    "particles of a type before the particles that may contain them"
+                )
+
+
+def _check_alternatives(topology: Topology) -> None:
+    names = [name for name, _ in topology.alternatives]
+    if len(names) < 2 or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+        raise TopologyError(
+            f"read the mixture {', '.join(names)}, but a mixture needs two or more topologies with different "
+            "names, made of letters, digits and _"
+        )
+    most: Counter[str] = reduce(or_, (Counter(roots) for _, roots in topology.alternatives))
+    if most != Counter(topology.event):
+        raise TopologyError(
+            f"read event [{', '.join(topology.event)}], but the alternatives need "
+            f"[{', '.join(most.elements())}]: list each particle as often as the alternative that has the most of "
+            "it"
+        )
 
 
 # -- where topologies come from ----------------------------------------------------------------------------
@@ -147,11 +226,8 @@ def _selection(raw: dict[str, dict[str, Any]], kinds: Iterable[str]) -> Selectio
 def builtin_topologies() -> Mapping[str, str]:
     """Names of the built-in topologies -> description, from the comment in the first line of the file."""
     folder = resources.files("pairton.topology") / "builtin"
-    found = {}
-    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
-        if entry.name.endswith(".yaml"):
-            found[entry.name.removesuffix(".yaml")] = entry.read_text("utf-8").splitlines()[0].lstrip("# ")
-    return found
+    files = {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {name: files[name].read_text("utf-8").splitlines()[0].lstrip("# ") for name in sorted(files)}
 
 
 @cache

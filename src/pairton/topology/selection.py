@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Annotated, Any
@@ -11,11 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
+from pairton._common.configuration import check_keys, configure
+from pairton.errors import TopologyError
 from pairton.topology.kinds import JET, collection_name, counted
 
 __all__ = ["Cuts", "Selection"]
 
 Limit = Annotated[float, Meta(ge=0, description="a number of 0 or more")]
+Count = Annotated[int, Meta(ge=0, description="a whole number of 0 or more")]
+Bounds = Annotated[tuple[Count, ...], Meta(min_length=2, max_length=2, description="[fewest, most]")]
 
 
 @dataclass(frozen=True)
@@ -49,26 +53,14 @@ class Selection:
     def accepts(
         self, counts: Mapping[str, npt.NDArray[np.integer]], btags: npt.NDArray[np.integer] | None
     ) -> npt.NDArray[np.bool_]:
-        """(n,): whether events have the numbers of objects that are required.
-
-        counts   kind -> (n,): number of objects that pass the cuts
-        btags    (n,): number of b-tagged ones among the jets; None: unknown, and not required
-
-        >>> Selection(counts={"jet": (4, 5)}).accepts({"jet": np.array([3, 4, 6])}, None).tolist()
-        [False, True, False]
-        """
+        """(n,): whether events have the required numbers (n,) of objects by kind, and of b-tags; None: unknown."""
         chosen = np.ones(len(next(iter(counts.values()))), dtype=bool)
         for kind, (fewest, most) in self.counts.items():
             chosen &= (counts[kind] >= fewest) & (most is None or counts[kind] <= most)
         return chosen if btags is None else chosen & (btags >= self.btags)
 
     def includes(self, other: Selection) -> bool:
-        """Whether every event that the other selection accepts is accepted by this one too.
-
-        >>> loose, tight = (Selection({"jet": Cuts(pt=25)}, {"jet": (fewest, None)}) for fewest in (6, 8))
-        >>> loose.includes(tight), tight.includes(loose)
-        (True, False)
-        """
+        """Whether every event that the other selection accepts is accepted by this one too."""
         for kind, (fewest, most) in self.counts.items():
             own, cuts = self.cuts(kind), other.cuts(kind)
             other_fewest, other_most = other.counts.get(kind, (0, None))
@@ -78,6 +70,22 @@ class Selection:
                 return False
         own, cuts = self.cuts(JET), other.cuts(JET)
         return self.btags == 0 or (other.btags >= self.btags and own.pt <= cuts.pt and own.abs_eta >= cuts.abs_eta)
+
+    @classmethod
+    def parse(cls, raw: object, kinds: Iterable[str]) -> Selection:
+        """Read plain data as in the file of a topology with these kinds of objects."""
+        names = {collection_name(kind): kind for kind in kinds}
+        parts = check_keys(raw, "selection", [*names, "event"], error=TopologyError)
+        event = check_keys(parts.pop("event", {}), "selection.event", [*names, "btags"], error=TopologyError)
+        btags = configure(dict[str, Count], {"btags": event.pop("btags", 0)}, "selection.event", TopologyError)
+        counts: dict[str, tuple[int, int | None]] = {}
+        for key, value in configure(dict[str, Count | Bounds], event, "selection.event", TopologyError).items():
+            fewest, most = value if isinstance(value, tuple) else (value, None)
+            if most is not None and most < fewest:
+                raise TopologyError(f"selection.event.{key} is [{fewest}, {most}], but must be in this order")
+            counts[names[key]] = fewest, most
+        cuts = configure(dict[str, Cuts], parts, "selection", TopologyError)
+        return cls({names[key]: value for key, value in cuts.items()}, counts, btags["btags"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data as in the file of a topology."""

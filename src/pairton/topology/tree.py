@@ -7,10 +7,10 @@ event, one kind after the other, are the nodes that the network sees.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations, product
-from math import factorial, perm
+from math import factorial, perm, prod
 from typing import Any
 
 import msgspec
@@ -18,18 +18,39 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import TopologyError, nearest
-from pairton.topology.checks import check_topology
 from pairton.topology.extras import Extras
-from pairton.topology.invisible import Invisible, Neutrino, neutrinos_of
-from pairton.topology.particles import Particle, Slot, grow_tree
-from pairton.topology.pdg import systems_of
+from pairton.topology.kinds import JET
+from pairton.topology.pdg import Invisible, Neutrino, neutrinos_of, systems_of
 from pairton.topology.selection import Selection
 
-__all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "same_tree"]
+__all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "below", "same_tree"]
 
 Layout = tuple[int, ...]  # objects of each kind
 
 MAX_SYMMETRIES = 100_000  # rows of `Topology.symmetries`; eight interchangeable tops would need ten million
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One decay product to be filled with an object of its kind."""
+
+    index: int
+    name: str  # "t1.W.q1"
+    particle: int  # index of the particle that decays directly to it
+    kind: str = JET
+
+
+@dataclass(frozen=True)
+class Particle:
+    """A short-lived particle to reconstruct."""
+
+    index: int
+    name: str  # "t1.W"
+    type: str  # "W"
+    parent: int  # index, -1 at the root
+    children: tuple[int, ...]  # indices of the particles it decays to
+    own_slots: tuple[int, ...]  # indices of the slots it decays to directly
+    slots: tuple[int, ...]  # indices of all slots below it, at any depth
 
 
 @dataclass(frozen=True)
@@ -86,10 +107,28 @@ class Topology:
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        particles, slots = grow_tree(self.event, dict(self.decays), dict(self.objects))
-        object.__setattr__(self, "particles", particles)
-        object.__setattr__(self, "slots", slots)
-        check_topology(self)
+        particles: list[Any] = []
+        slots: list[Slot] = []
+        for name, label in _numbered(self.event):
+            self._grow(name, label, -1, particles, slots)
+        object.__setattr__(self, "particles", tuple(particles))
+        object.__setattr__(self, "slots", tuple(slots))
+
+    def _grow(self, name: str, label: str, parent: int, particles: list[Any], slots: list[Slot]) -> int:
+        """Add a particle and all below it, depth first, parents before their children; return its index."""
+        index, first, decays, kinds = len(particles), len(slots), dict(self.decays), dict(self.objects)
+        particles.append(None)  # reserves the place before those of its children
+        children, own = [], []
+        below = [(product_name, f"{label}.{part}") for product_name, part in _numbered(decays.get(name, ()))]
+        for product_name, path in below or [(name, label)]:  # a plain object at the root is its own slot
+            if product_name in decays:
+                children.append(self._grow(product_name, path, index, particles, slots))
+            else:
+                own.append(len(slots))
+                slots.append(Slot(len(slots), path, index, kinds.get(product_name, JET)))
+        inside = tuple(range(first, len(slots)))
+        particles[index] = Particle(index, label, name, parent, tuple(children), tuple(own), inside)
+        return index
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `parse_topology` reads back to an equal topology."""
@@ -161,8 +200,7 @@ class Topology:
     @cached_property
     def main_kind(self) -> str:
         """The kind that most slots have. Results are binned in the number of its objects."""
-        kinds = [slot.kind for slot in self.slots]
-        return max(self.object_kinds, key=kinds.count)
+        return max(self.object_kinds, key=[slot.kind for slot in self.slots].count)
 
     @cached_property
     def slots_per_kind(self) -> Layout:
@@ -170,21 +208,10 @@ class Topology:
         return tuple(sum(slot.kind == kind for slot in self.slots) for kind in self.kinds)
 
     def layout(self, counts: int | Mapping[str, int] | Sequence[int]) -> Layout:
-        """Turn numbers of objects into a layout; a single number suffices if the topology has one kind.
-
-        >>> from pairton.topology import load_topology
-        >>> load_topology("ttbar_allhad").layout(7)
-        (7,)
-        """
+        """Turn numbers of objects into a layout; a single number suffices if the topology has one kind."""
         if isinstance(counts, Mapping):
             return tuple(int(counts.get(kind, 0)) for kind in self.kinds)
-        layout = (int(counts),) if isinstance(counts, int | np.integer) else tuple(int(n) for n in counts)
-        if len(layout) != len(self.kinds):
-            raise TopologyError(
-                f"read {len(layout)} numbers of objects, but {self.name} has the kinds {', '.join(self.kinds)}: "
-                "give one number per kind"
-            )
-        return layout
+        return (int(counts),) if isinstance(counts, int | np.integer) else tuple(int(n) for n in counts)
 
     def nodes(self, kind: str, layout: Layout) -> range:
         """The indices of the nodes that are objects of a kind."""
@@ -200,6 +227,18 @@ class Topology:
         """The particles without a parent."""
         return tuple(particle for particle in self.particles if particle.parent < 0)
 
+    def products(self, parent: Particle | None) -> list[tuple[str, str, tuple[int, ...], int]]:
+        """Name, label, slots, and index of the particle (-1 for an object) of each product; None: of the event."""
+        if parent is None:
+            return [(p.type, p.name, p.slots, p.index) for p in self.roots]
+        decays = dict(self.decays)
+        children, own = iter(parent.children), iter(parent.own_slots)
+        found = []
+        for name, label in _numbered(decays.get(parent.type, ())):
+            index = next(children) if name in decays else -1
+            found.append((name, label, self.particles[index].slots if index >= 0 else (next(own),), index))
+        return found
+
     @cached_property
     def sibling_groups(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Groups of interchangeable siblings, deepest first.
@@ -207,10 +246,9 @@ class Topology:
         Each member of a group is given by its slots; the slots of different members correspond in order.
         """
         groups = []
-        decays = dict(self.decays)
         for parent in [*reversed(self.particles), None]:
             members: dict[str, list[tuple[int, ...]]] = {}
-            for name, slots in _products(self, parent, decays):
+            for name, _, slots, _ in self.products(parent):
                 members.setdefault(name, []).append(slots)
             groups += [tuple(same) for same in members.values() if len(same) > 1]
         return tuple(groups)
@@ -218,7 +256,7 @@ class Topology:
     @cached_property
     def n_symmetries(self) -> int:
         """Number of slot permutations that leave the physics unchanged."""
-        return int(np.prod([factorial(len(group)) for group in self.sibling_groups], dtype=object))
+        return prod(factorial(len(group)) for group in self.sibling_groups)
 
     @cached_property
     def symmetries(self) -> npt.NDArray[np.intp]:
@@ -231,24 +269,20 @@ class Topology:
                 f"{self.name} has {self.n_symmetries} symmetries, more than the {MAX_SYMMETRIES} that can be "
                 "listed: compare assignments with pairton.topology.assignments.canonical instead"
             )
-        group = [tuple(range(len(self.slots)))]
+        group = np.arange(len(self.slots))[None]
         for siblings in self.sibling_groups:
-            grown = []
-            for element, order in product(group, permutations(range(len(siblings)))):
-                moved = list(element)
-                for member, source in zip(siblings, order, strict=True):
-                    for slot, other in zip(member, siblings[source], strict=True):
-                        moved[slot] = element[other]
-                grown.append(tuple(moved))
-            group = grown
-        return np.array(sorted(set(group)), dtype=np.intp)
+            moved = []
+            for order in permutations(siblings):
+                element = group.copy()
+                element[:, np.ravel(siblings)] = group[:, np.ravel(order)]
+                moved.append(element)
+            group = np.concatenate(moved)
+        return np.unique(group, axis=0).astype(np.intp)
 
     def count_assignments(self, counts: int | Mapping[str, int] | Sequence[int]) -> int:
         """Number of complete assignments that differ by more than a symmetry, for numbers of objects by kind."""
-        pairs = list(zip(self.layout(counts), self.slots_per_kind, strict=True))
-        if any(n < slots for n, slots in pairs):
-            return 0
-        return int(np.prod([perm(n, slots) for n, slots in pairs], dtype=object)) // self.n_symmetries
+        pairs = zip(self.layout(counts), self.slots_per_kind, strict=True)
+        return prod(perm(n, slots) for n, slots in pairs) // self.n_symmetries  # perm is 0 for too few objects
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -257,11 +291,15 @@ class Topology:
         By default, children come before parents. Types whose particles add one object each are revealed together,
         all others one particle at a time.
         """
-        return self.given_stages or _default_stages(self)
-
-    def with_stages(self, stages: Sequence[Stage]) -> Topology:
-        """A copy of the topology with other stages."""
-        return replace(self, given_stages=tuple(stages))
+        stages: list[Stage] = []
+        for height in sorted({self.height(name) for name in self.types}):
+            level = [self.of_type(name) for name in self.types if self.height(name) == height]
+            single = tuple(p.type for same in level if len(same[0].own_slots) != 1 for p in same)
+            types = tuple(dict.fromkeys(single))
+            stages += [Stage(types, any=len(types) > 1)] * len(single)
+            if together := tuple(p.type for same in level if len(same[0].own_slots) == 1 for p in same):
+                stages.append(Stage(together))
+        return self.given_stages or tuple(stages)
 
     @cached_property
     def levels(self) -> tuple[npt.NDArray[np.bool_], ...]:
@@ -271,12 +309,10 @@ class Topology:
         >>> [level.shape[0] for level in load_topology("ttbar_allhad").levels]
         [1, 2, 1, 1]
         """
-        states: list[frozenset[int]] = [frozenset()]
-        levels = [states]
+        levels: list[list[frozenset[int]]] = [[frozenset()]]
         for stage in self.stages:
-            reached = dict.fromkeys(done | more for done in states for more in self.revealable(stage, done))
-            states = list(reached)
-            levels.append(states)
+            reached = (done | more for done in levels[-1] for more in self.revealable(stage, done))
+            levels.append(list(dict.fromkeys(reached)))
         return tuple(
             np.array([[p.index in state for p in self.particles] for state in level], dtype=bool)
             for level in levels
@@ -287,20 +323,15 @@ class Topology:
         free = [p for p in self.particles if p.index not in done and all(child in done for child in p.children)]
         if stage.any:
             return [frozenset([p.index]) for p in free if p.type in stage.types]
-        picks = []
-        for name in dict.fromkeys(stage.types):
-            same = [p.index for p in free if p.type == name]
-            picks.append(list(combinations(same, stage.types.count(name))))
+        picks = [
+            combinations([p.index for p in free if p.type == name], stage.types.count(name))
+            for name in dict.fromkeys(stage.types)
+        ]
         return [frozenset(i for part in choice for i in part) for choice in product(*picks)]
 
     @cached_property
     def neutrinos(self) -> tuple[Neutrino, ...]:
-        """The neutrinos that `invisible` adds to the tree.
-
-        >>> from pairton.topology import load_topology
-        >>> [neutrino.name for neutrino in load_topology("ttbar_dilep").neutrinos]
-        ['tl1.nu', 'tl2.nu']
-        """
+        """The neutrinos that `invisible` adds to the tree."""
         return neutrinos_of(self)
 
     @cached_property
@@ -309,36 +340,19 @@ class Topology:
         return systems_of(self)
 
     def tree(self) -> str:
-        """The decay tree as text.
-
-        >>> from pairton.topology import load_topology
-        >>> print(load_topology("hh4b").tree())
-        hh4b
-        ├── H1
-        │   ├── b1
-        │   └── b2
-        └── H2
-            ├── b1
-            └── b2
-        """
+        """The decay tree as text."""
         lines = [self.name]
 
-        def draw(entries: list[tuple[str, int]], indent: str) -> None:
-            for k, (label, particle) in enumerate(entries):
-                last = k == len(entries) - 1
+        def draw(parent: Particle | None, indent: str) -> None:
+            entries = self.products(parent)
+            for k, (_, label, _, index) in enumerate(entries, start=1):
+                last = k == len(entries)
                 lines.append(f"{indent}{'└── ' if last else '├── '}{label}")
-                if particle >= 0:
-                    draw(self._entries(particle), indent + ("    " if last else "│   "))
+                if index >= 0:
+                    draw(self.particles[index], indent + ("    " if last else "│   "))
 
-        draw([(p.name, p.index) for p in self.roots], "")
+        draw(None, "")
         return "\n".join(lines)
-
-    def _entries(self, particle: int) -> list[tuple[str, int]]:
-        """Products of a particle in the order of the file: (last name, index of a particle or -1 for a slot)."""
-        parent = self.particles[particle]
-        below = [(self.particles[c].slots[0], self.particles[c].name, c) for c in parent.children]
-        below += [(s, self.slots[s].name, -1) for s in parent.own_slots if self.slots[s].name != parent.name]
-        return [(name.split(".")[-1], index) for _, name, index in sorted(below)]
 
 
 def same_tree(one: Topology, other: Topology) -> bool:
@@ -347,27 +361,17 @@ def same_tree(one: Topology, other: Topology) -> bool:
     return trees[0] == trees[1]
 
 
-def _products(
-    topology: Topology, parent: Particle | None, decays: Mapping[str, tuple[str, ...]]
-) -> list[tuple[str, tuple[int, ...]]]:
-    """(type or name of the object, its slots) for each product of a particle; None: for the root particles."""
-    if parent is None:
-        return [(p.type, p.slots) for p in topology.roots]
-    particles = [(topology.particles[c].type, topology.particles[c].slots) for c in parent.children]
-    if parent.type not in decays:
-        return []
-    objects = [name for name in decays[parent.type] if name not in decays]
-    return particles + [(name, (slot,)) for name, slot in zip(objects, parent.own_slots, strict=True)]
+def below(name: str, decays: Mapping[str, tuple[str, ...]]) -> dict[str, None]:
+    """A name, and the names of all its products at any depth."""
+    names = {name: None}
+    for product_name in decays.get(name, ()):
+        names |= below(product_name, decays)
+    return names
 
 
-def _default_stages(topology: Topology) -> tuple[Stage, ...]:
-    stages: list[Stage] = []
-    for height in sorted({topology.height(name) for name in topology.types}):
-        level = [name for name in topology.types if topology.height(name) == height]
-        one_by_one = [name for name in level if len(topology.of_type(name)[0].own_slots) != 1]
-        count = sum(len(topology.of_type(name)) for name in one_by_one)
-        stages += [Stage(tuple(one_by_one), any=len(one_by_one) > 1)] * count
-        others = [name for name in level if name not in one_by_one]
-        if together := tuple(name for name in others for _ in topology.of_type(name)):
-            stages.append(Stage(together))
-    return tuple(stages)
+def _numbered(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Names with labels, which number those that occur more than once: q, q, b -> q1, q2, b."""
+    return [
+        (name, f"{name}{names[: k + 1].count(name)}" if names.count(name) > 1 else name)
+        for k, name in enumerate(names)
+    ]

@@ -36,8 +36,8 @@ from pairton.events.neutrinos import one_neutrino
 from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import JET, Topology
-from pairton.topology.invisible import Neutrino
 from pairton.topology.kinds import KINDS
+from pairton.topology.pdg import Neutrino
 
 __all__ = ["MassChiSquare"]
 
