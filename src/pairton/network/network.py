@@ -82,6 +82,38 @@ class Network(nn.Module):
         single, pair = config.single_width, config.pair_width
         # a symmetric network without a single stream still starts its pairs from embeddings of nodes
         width = single if config.has_singles else pair
+        parts = self.trunk.parts(topology, config, self.inputs)
+        self.embedding = None if parts is None else parts[0]
+        if parts is None:
+            self._make_embedding(width)
+        self.blocks = self.trunk(config)
+
+        from_single = config.edges_from != "pair"
+        hidden = single if from_single else pair
+        if parts is None:
+            sides = single if from_single else None, pair if config.edges_from != "single" else None
+            with_edges = tuple(not (config.scores_triplets and name in triplets) for name in topology.types)
+            readout: nn.Module = PairReadout(*sides, hidden)
+            edges: nn.Module = EdgeHead(with_edges, hidden, config.triplets != "hyper")
+        else:
+            _, readout, edges = parts
+        self.readout, self.heads = readout, nn.ModuleDict({"edges": edges})
+        if config.triplets == "potential":
+            self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
+        elif config.triplets == "object_sum":
+            self.heads["triplets"] = ObjectSumHead(len(triplets), single, single)
+        elif config.triplets == "hyper":
+            self.heads["triplets"] = HyperHead(len(triplets), single, hidden, single)
+        if config.patterns:
+            self.heads["patterns"] = PatternHead(topology, hidden)
+        for name in config.heads:
+            self.heads[name] = get_head(name)(topology, hidden)
+        for name, spec in (heads or {}).items():
+            self.heads[name] = TaskHead(spec, topology, hidden)
+
+    def _make_embedding(self, width: int) -> None:
+        """The layers that embed nodes, with a width of their own, and pairs."""
+        topology, config, pair = self.topology, self.config, self.config.pair_width
         own = NODE_FEATURES[self.features]
         self.embed = nn.ModuleDict(
             {kind: nn.Linear(own + len(self.inputs[kind]), width) for kind in topology.kinds}
@@ -97,27 +129,6 @@ class Network(nn.Module):
                 self.sides_to_pairs = nn.Linear(width, 2 * pair, bias=False)
             if not diagonal and len(topology.kinds) > 1:
                 self.kinds_to_pairs = nn.Embedding(len(topology.kinds), pair)
-        self.blocks = self.trunk(config)
-
-        from_single = config.edges_from != "pair"
-        hidden = single if from_single else pair
-        self.readout = PairReadout(
-            single if from_single else None, pair if config.edges_from != "single" else None, hidden
-        )
-        with_edges = tuple(not (config.scores_triplets and name in triplets) for name in topology.types)
-        self.heads = nn.ModuleDict({"edges": EdgeHead(with_edges, hidden, config.triplets != "hyper")})
-        if config.triplets == "potential":
-            self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
-        elif config.triplets == "object_sum":
-            self.heads["triplets"] = ObjectSumHead(len(triplets), single, single)
-        elif config.triplets == "hyper":
-            self.heads["triplets"] = HyperHead(len(triplets), single, hidden, single)
-        if config.patterns:
-            self.heads["patterns"] = PatternHead(topology, hidden)
-        for name in config.heads:
-            self.heads[name] = get_head(name)(topology, hidden)
-        for name, spec in (heads or {}).items():
-            self.heads[name] = TaskHead(spec, topology, hidden)
 
     @property
     def features(self) -> str:
@@ -145,23 +156,11 @@ class Network(nn.Module):
         if momenta.shape[1] > MOST_OBJECTS:
             raise ConfigError(f"an event has {momenta.shape[1]} objects: networks take up to {MOST_OBJECTS}")
         mask = None if masks is None else torch.cat([masks[kind] for kind in self.topology.kinds], dim=1)
-        embedded = [
-            self.embed[kind](node_features(part, self.features, self.inputs[kind]))
-            for kind, part in zip(self.topology.kinds, parts, strict=True)
-        ]
-        # (N,): the kind of each node; computed from the inputs, whose shapes may vary in an exported graph
-        kinds = torch.cat([torch.zeros_like(part[0, :, 0], dtype=torch.long) + k for k, part in enumerate(parts)])
-        x = torch.cat(embedded, dim=1)
-        z = pair_mask = None
-        if self.trunk.pairs == "ordered":
-            z = self._ordered_pairs(momenta, x, tokens, kinds)
-            if mask is not None:
-                pair_mask = (mask[:, :, None] & mask[:, None, :]).to(z.dtype)[..., None]
-        elif self.trunk.pairs == "packed":
-            z = self._packed_pairs(momenta, x, tokens, kinds)
-            if mask is not None:
-                low, high = self.index.pairs(momenta.shape[1])
-                pair_mask = (mask.index_select(1, low) & mask.index_select(1, high)).to(z.dtype)[..., None]
+        if self.embedding is None:
+            x, z = self._embedded(parts, momenta, tokens)
+        else:
+            x, z = self.embedding(objects, tokens)
+        pair_mask = None if mask is None or z is None else self._pair_mask(mask).to(z.dtype)[..., None]
         x, z = self.blocks(x, z, mask, pair_mask, self.index)
         if self.trunk.pairs == "ordered":
             z = self.index.fold(z)
@@ -173,6 +172,31 @@ class Network(nn.Module):
                     along = (slice(None), *(slice(None) if i == k else None for i in range(len(axes))))
                     outputs[name] = outputs[name] * mask.to(momenta.dtype)[along]
         return outputs
+
+    def _embedded(
+        self, parts: list[Tensor], momenta: Tensor, tokens: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Embeddings of nodes (B, N, D), and of pairs, if there are any."""
+        x = torch.cat(
+            [
+                self.embed[kind](node_features(part, self.features, self.inputs[kind]))
+                for kind, part in zip(self.topology.kinds, parts, strict=True)
+            ],
+            dim=1,
+        )
+        # (N,): the kind of each node; computed from the inputs, whose shapes may vary in an exported graph
+        kinds = torch.cat([torch.zeros_like(part[0, :, 0], dtype=torch.long) + k for k, part in enumerate(parts)])
+        if self.trunk.pairs is None:
+            return x, None
+        pairs = self._ordered_pairs if self.trunk.pairs == "ordered" else self._packed_pairs
+        return x, pairs(momenta, x, tokens, kinds)
+
+    def _pair_mask(self, mask: Tensor) -> Tensor:
+        """(B, N, N) or (B, M): pairs without padding."""
+        if self.trunk.pairs == "ordered":
+            return mask[:, :, None] & mask[:, None, :]
+        low, high = self.index.pairs(mask.shape[1])
+        return mask.index_select(1, low) & mask.index_select(1, high)
 
     def _ordered_pairs(self, momenta: Tensor, x: Tensor, tokens: Tensor | None, kinds: Tensor) -> Tensor:
         """Embeddings of pairs (B, N, N, P)."""

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from pairton.network.trunks.pair_index import PairIndex
 
 if TYPE_CHECKING:
+    from pairton.events.inputs import Inputs
     from pairton.network.config import NetworkConfig
+    from pairton.topology import Topology
 
 __all__ = ["Pairs", "Trunk"]
 
@@ -36,6 +38,13 @@ class Trunk(nn.ModuleList):
     def has_singles(cls, config: NetworkConfig) -> bool:
         """Whether the embeddings of nodes are updated, so that heads can use them."""
         return config.single_stream
+
+    @classmethod
+    def parts(
+        cls, topology: Topology, config: NetworkConfig, inputs: Inputs
+    ) -> tuple[nn.Module, nn.Module, nn.Module] | None:
+        """Its own embedding (objects, tokens -> x, z), readout and head of edges; None: those of `Network`."""
+        return None
 
     @staticmethod
     @abstractmethod

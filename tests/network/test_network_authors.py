@@ -1,0 +1,287 @@
+"""The authors' network: against loops over its formulas, and against numbers that their own code gave."""
+
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pairton.errors import ConfigError, ModelError
+from pairton.network import Network, NetworkConfig, authors
+from pairton.network.authors_weights import authors_config, authors_weights, load_checkpoint
+from pairton.topology import load_topology
+
+REFERENCE = Path(__file__).parents[3] / "shared" / "authors" / "reference.npz"
+TTBAR = load_topology("ttbar_allhad")
+TYPES = {"W": "w", "t": "t"}  # type -> in the names of the reference
+SMALL = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
+
+
+def small(architecture: str, tokens: bool = False) -> Network:
+    torch.manual_seed(3)
+    network = Network(TTBAR, NetworkConfig(architecture=architecture, tokens=tokens, **SMALL)).double().eval()
+    for parameter in network.parameters():  # nothing is zero, one, or switched off
+        nn.init.uniform_(parameter, -0.8, 0.8)
+    return network
+
+
+def jets(n: int = 6) -> torch.Tensor:
+    rng = np.random.default_rng(4)
+    pt, eta, phi = rng.uniform(20, 200, n), rng.normal(0, 1, n), rng.uniform(-3.1, 3.1, n)
+    energy = np.sqrt((pt * np.cosh(eta)) ** 2 + 100)
+    return torch.tensor(np.stack([pt, eta, phi, energy, rng.integers(0, 2, n)], axis=-1)[None])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "blocks", "parameters"),
+    [("authors", 4, 1_303_682), ("authors_biased", 6, 1_731_330), ("authors_transformer", 8, 1_435_906)],
+)
+def test_number_of_parameters_is_that_of_their_code(architecture: str, blocks: int, parameters: int) -> None:
+    network = Network(TTBAR, NetworkConfig(architecture=architecture, blocks=blocks, tokens=False))
+    assert sum(parameter.numel() for parameter in network.parameters()) == parameters
+
+
+@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
+def test_triangle_multiplication_by_loops(direction: str) -> None:
+    layer = small("authors").blocks[0].get_submodule(direction)
+    z = torch.randn(1, 4, 4, 8, dtype=torch.float64)
+    y = z / torch.sqrt((z**2).mean(-1, keepdim=True) + 1.1920929e-07) * layer.norm.scale
+    a, gate_a, b, gate_b = (y @ layer.sides.weight.T).split(8, dim=-1)
+    a, b = a / (1 + torch.exp(-gate_a)), b / (1 + torch.exp(-gate_b))
+    expected = torch.zeros_like(z)
+    for i, j, k in itertools.product(range(4), repeat=3):
+        expected[0, i, j] += a[0, i, k] * b[0, j, k] if direction == "outgoing" else a[0, k, i] * b[0, k, j]
+    expected *= 1 / (1 + torch.exp(-y)) @ layer.gate.weight.T + layer.gate.bias
+    torch.testing.assert_close(layer(z, None, None), expected)
+
+
+@pytest.mark.parametrize("direction", ["starting", "ending"])
+def test_triangle_attention_by_loops(direction: str) -> None:
+    layer = small("authors").blocks[0].get_submodule(direction)
+    z = torch.randn(1, 4, 4, 8, dtype=torch.float64)
+    y = z[0] / torch.sqrt((z[0] ** 2).mean(-1, keepdim=True) + 1.1920929e-07) * layer.norm.scale
+    q, k, v = (y @ layer.query_key_value.weight.T).split(8, dim=-1)
+    bias = y @ layer.bias.weight.T
+    mixed = torch.zeros_like(y)
+    for i, j, head in itertools.product(range(4), range(4), range(2)):
+        part = slice(4 * head, 4 * head + 4)
+        starting = direction == "starting"
+        others = [(i, m) if starting else (m, j) for m in range(4)]
+        third = [(j, m) if starting else (m, i) for m in range(4)]
+        scores = torch.stack(
+            [
+                q[i, j, part] @ k[other][part] / 2 + bias[side][head]
+                for other, side in zip(others, third, strict=True)
+            ]
+        )
+        weights = torch.softmax(scores, dim=0)
+        mixed[i, j, part] = sum(w * v[other][part] for w, other in zip(weights, others, strict=True))
+    gate = torch.sigmoid(y @ layer.gate.weight.T + layer.gate.bias)
+    torch.testing.assert_close(layer(z, None, None)[0], (mixed * gate) @ layer.out.weight.T)
+
+
+@pytest.mark.parametrize("architecture", ["authors", "authors_biased", "authors_transformer"])
+def test_padding_changes_nothing_and_edges_are_symmetric(architecture: str) -> None:
+    network, event = small(architecture), jets()
+    alone = network({"jet": event})["edges"]
+    padded = torch.cat([event, torch.full((1, 2, 5), 7.0)], dim=1)
+    mask = torch.arange(8)[None] < 6
+    torch.testing.assert_close(network({"jet": padded}, {"jet": mask})["edges"][..., :6, :6], alone)
+    torch.testing.assert_close(alone, alone.transpose(-1, -2))
+    order = [3, 1, 0, 5, 4, 2]
+    torch.testing.assert_close(network({"jet": event[:, order]})["edges"], alone[:, :, order][..., order])
+
+
+def test_a_network_without_tokens_looks_up_the_masked_one() -> None:
+    with_tokens, without = small("authors", tokens=True), small("authors")
+    masked = torch.full((1, 2, 6, 6), 2)
+    torch.testing.assert_close(
+        with_tokens({"jet": jets()}, tokens=masked)["edges"], without({"jet": jets()})["edges"]
+    )
+    assert not torch.equal(
+        with_tokens({"jet": jets()}, tokens=masked * 0)["edges"], without({"jet": jets()})["edges"]
+    )
+
+
+def test_other_inputs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="takes jets with the input btag alone: set inputs"):
+        Network(load_topology("ttbar_semilep"), NetworkConfig(architecture="authors"))
+
+
+# -- checkpoints ---------------------------------------------------------------------------------------------
+
+THEIRS = {  # our names -> theirs, for the layers of a pairformer with one block
+    "embedding.jets.0.weight": "_single_embed.0.weight",
+    "embedding.jets.2.expand.": "_single_embed.2.net.0.",
+    "embedding.jets.2.contract.": "_single_embed.2.net.2.",
+    "embedding.sides.": "_sequence_to_pair_embed.0._linears.",
+    "embedding.of_sides.0.": "_sequence_to_pair_embed.1.",
+    "embedding.of_sides.2.expand.": "_sequence_to_pair_embed.3.net.0.",
+    "embedding.of_sides.2.contract.": "_sequence_to_pair_embed.3.net.2.",
+    "embedding.pairs.0.": "_pair_to_pair_embed._in_block.linear.",
+    "embedding.pairs.2.": "_pair_to_pair_embed._out_block.linear.",
+    "embedding.tokens.0.": "_w_adjacency_embedding.",
+    "embedding.tokens.1.": "_t_adjacency_embedding.",
+    "blocks.0.outgoing.sides.": "triangle_multiplication_outgoing._ab_proj.",
+    "blocks.0.outgoing.gate.": "triangle_multiplication_outgoing._gate_proj.1.",
+    "blocks.0.outgoing.norm.scale": "triangle_multiplication_outgoing._norm.weight",
+    "blocks.0.incoming.sides.": "triangle_multiplication_incoming._ab_proj.",
+    "blocks.0.incoming.gate.": "triangle_multiplication_incoming._gate_proj.1.",
+    "blocks.0.incoming.norm.scale": "triangle_multiplication_incoming._norm.weight",
+    "blocks.0.starting.query_key_value.": "triangle_attention_starting._qkv_proj.",
+    "blocks.0.starting.bias.": "triangle_attention_starting._bias_proj.",
+    "blocks.0.starting.gate.": "triangle_attention_starting._gate.0.",
+    "blocks.0.starting.out.": "triangle_attention_starting._out_proj.",
+    "blocks.0.starting.norm.scale": "triangle_attention_starting._norm.weight",
+    "blocks.0.ending.query_key_value.": "triangle_attention_ending._qkv_proj.",
+    "blocks.0.ending.bias.": "triangle_attention_ending._bias_proj.",
+    "blocks.0.ending.gate.": "triangle_attention_ending._gate.0.",
+    "blocks.0.ending.out.": "triangle_attention_ending._out_proj.",
+    "blocks.0.ending.norm.scale": "triangle_attention_ending._norm.weight",
+    "blocks.0.pair_layers.0.": "pair_mlp._in_block.linear.",
+    "blocks.0.pair_layers.2.": "pair_mlp._out_block.linear.",
+    "blocks.0.attention.norm.scale": "single_attention._pre_norm.weight",
+    "blocks.0.attention.bias.0.scale": "single_attention._pre_norm_bias.weight",
+    "blocks.0.attention.bias.1.": "single_attention._bias_proj.",
+    "blocks.0.attention.query_key_value.": "single_attention._qkv_proj.",
+    "blocks.0.attention.gate.": "single_attention._gate.0.",
+    "blocks.0.attention.out.": "single_attention._out_proj.",
+    "blocks.0.single_layers.0.": "single_mlp._in_block.linear.",
+    "blocks.0.single_layers.2.": "single_mlp._out_block.linear.",
+    "readout.single.0.scale": "_post_model_sequence_norm.weight",
+    "readout.single.1.": "_sequence_to_pair_output_embed._linears.0.",
+    "heads.edges.layers.": "_pair_to_output.",
+}
+
+
+def their_state(network: Network) -> dict[str, torch.Tensor]:
+    state = {}
+    for name, tensor in network.state_dict().items():
+        ours = next(start for start in THEIRS if name.startswith(start))
+        block = "_sequence_model._model._blocks.0." if name.startswith("blocks.") else ""
+        order = [1, 0] if name.startswith("heads.edges.layers.2.") else slice(None)  # they have t first
+        state[block + THEIRS[ours] + name.removeprefix(ours)] = tensor.float()[order]
+    return state
+
+
+class Settings:
+    """Stands for a class of the authors' code, which an importer does not have."""
+
+    def __init__(self) -> None:
+        self.use_discrete_diffusion, self.use_split_b_prediction = True, True
+
+
+@pytest.mark.parametrize(
+    "settings", [{"use_discrete_diffusion": True, "use_split_b_prediction": True}, Settings()]
+)
+def test_a_checkpoint_gives_the_network_without_running_its_code(settings: object, tmp_path: Path) -> None:
+    network = small("authors", tokens=True)
+    content = {"state_dict": their_state(network), "hyper_parameters": {"diffusion_config": settings}}
+    torch.save(content, tmp_path / "best.ckpt")
+    loaded, info = load_checkpoint(tmp_path / "best.ckpt")
+    objects = {"jet": jets().float()}
+    torch.testing.assert_close(loaded(objects)["edges"], network.float()(objects)["edges"])
+    assert (info.decoding, len(info.topology.stages)) == ("steps", 4)
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch harmed",)
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, {"state_dict": Harmful()}, [1], {"hyper_parameters": 3}])
+def test_other_files_are_refused(content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(content, "best.ckpt")
+    with pytest.raises(ModelError, match=r"best\.ckpt: not a checkpoint of the authors' pairformer"):
+        load_checkpoint("best.ckpt")
+    assert not Path("harmed").exists()
+
+
+# -- numbers of the authors' code --------------------------------------------------------------------------
+
+reference = pytest.mark.skipif(not REFERENCE.exists(), reason="needs the reference numbers of the authors' code")
+NETWORKS = ["tiny_iterative", "tiny_oneshot", "tiny_bias", "tiny_plain", "full_iterative"]
+LEVELS = {"tiny_iterative": range(4), "full_iterative": range(4)}
+
+
+@pytest.fixture(scope="module")
+def numbers() -> dict[str, torch.Tensor]:
+    with np.load(REFERENCE) as file:
+        return {name: torch.tensor(file[name]) for name in file.files}
+
+
+def load(numbers: dict[str, torch.Tensor], name: str) -> Network:
+    start = f"weights/{name}/"
+    state = {key.removeprefix(start): value for key, value in numbers.items() if key.startswith(start)}
+    network = Network(TTBAR, authors_config(state, tokens=name in LEVELS)).eval()
+    network.load_state_dict(authors_weights(state, TTBAR))
+    return network
+
+
+def tokens_of(numbers: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+    return torch.stack([numbers[f"tokens/{name}/{TYPES[kind]}"] for kind in TTBAR.types], dim=1)
+
+
+@reference
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_are_those_of_their_code(
+    numbers: dict[str, torch.Tensor], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, mask = load(numbers, name), numbers["inputs/mask"]
+    objects, real = {"jet": numbers["inputs/jets"]}, mask[:, :, None] & mask[:, None]
+    features = authors.node_features(objects["jet"])[mask]
+    torch.testing.assert_close(features, numbers["inputs/features"][mask], atol=1e-6, rtol=0)
+    for level in LEVELS.get(name, [None]):
+        where = name if level is None else f"{name}/level{level}"
+        tokens = None if level is None else tokens_of(numbers, f"level{level}")
+        with torch.no_grad():
+            edges = network.float()({"jet": objects["jet"]}, {"jet": mask}, tokens)["edges"]
+            with monkeypatch.context() as patch:  # their double precision starts from single-precision features
+                patch.setattr(authors, "node_features", lambda _: numbers["inputs/features"].double())
+                double = network.double()({"jet": objects["jet"].double()}, {"jet": mask}, tokens)["edges"]
+        for k, kind in enumerate(TTBAR.types):
+            expected = numbers[f"outputs/{where}/logits_{TYPES[kind]}"]
+            torch.testing.assert_close(edges[:, k][real], expected[real], atol=1e-5, rtol=1e-5)
+            exact = numbers[f"outputs64/{where}/logits_{TYPES[kind]}"]
+            torch.testing.assert_close(double[:, k][real], exact[real], atol=1e-12, rtol=0)
+
+
+@reference
+@pytest.mark.parametrize("level", range(4))
+def test_intermediate_tensors_are_those_of_their_code(numbers: dict[str, torch.Tensor], level: int) -> None:
+    network, mask = load(numbers, "tiny_iterative"), numbers["inputs/mask"]
+    seen: dict[str, torch.Tensor] = {}
+
+    def keep(*names: str):  # type: ignore[no-untyped-def]
+        return lambda _, __, output: seen.update(
+            zip(names, output if isinstance(output, tuple) else [output], strict=True)
+        )
+
+    network.embedding.register_forward_hook(keep("single0", "pair0"))
+    for k, block in enumerate(network.blocks):
+        block.register_forward_hook(keep(f"single{k + 1}", f"pair{k + 1}"))
+    ours = {
+        "triangle_multiplication_outgoing": "outgoing",
+        "triangle_multiplication_incoming": "incoming",
+        "triangle_attention_starting": "starting",
+        "triangle_attention_ending": "ending",
+        "pair_mlp": "pair_layers",
+        "single_attention": "attention",
+        "single_mlp": "single_layers",
+    }
+    for theirs, layer in ours.items():
+        network.blocks[0].get_submodule(layer).register_forward_hook(keep(f"block0/{theirs}"))
+    with torch.no_grad():
+        network({"jet": numbers["inputs/jets"]}, {"jet": mask}, tokens_of(numbers, f"level{level}"))
+    start = f"trace/tiny_iterative/level{level}/"
+    names = [name.removeprefix(start) for name in numbers if name.startswith(start)]
+    assert len(names) == (13 if level == 1 else 6)
+    real = {3: mask, 4: mask[:, :, None] & mask[:, None]}
+    for name in names:
+        inside = real[seen[name].ndim]
+        # masses of single jets lose digits in single precision, in an order of operations that may differ
+        torch.testing.assert_close(seen[name][inside], numbers[start + name][inside], atol=5e-4, rtol=0, msg=name)
