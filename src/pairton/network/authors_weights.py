@@ -139,11 +139,17 @@ def load_checkpoint(path: str | Path) -> tuple[Network, ModelInfo]:
     return network.eval(), ModelInfo(topology, config, domain, inputs, network.outputs, decoding)
 
 
-class _Inert(dict[Any, Any]):
+class _Inert:
     """Stands for any object of a class that is not torch's: it keeps its state and does nothing."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        super().__init__()
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        vars(self)[str(key)] = value
+
+    def append(self, value: Any) -> None:
+        """Of a list, whose entries nobody needs."""
 
 
 class _Unpickler(pickle.Unpickler):
