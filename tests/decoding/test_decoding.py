@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from chains import slow_chain
 from pairton.decoding import DECODINGS, HYPER, decode
-from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.decodings import LISTED
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
-from pairton.decoding.terms import triplet_types
+from pairton.decoding.terms import candidate_scores, triplet_types
 from pairton.errors import ConfigError
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology

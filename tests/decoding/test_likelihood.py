@@ -199,7 +199,7 @@ def test_patterns_share_the_probability_and_leave_that_of_complete_events_as_it_
     np.testing.assert_allclose(
         some.probability(best), chance[:, :1] * alone.probability(known), rtol=1e-5
     )  # P(assignment) = P(complete) P(assignment | complete)
-    assert (set_sums.best(some.tables, some.scores, some.terms).overall().score[:, 0] >= best.score[:, 0]).all()
+    assert (set_sums.best(some.tables, some.scores, some.terms).score[:, 0] >= best.score[:, 0]).all()
     sure = prediction | {"patterns": terms + 200 * (np.arange(count) == 0).astype(np.float32)}
     certain = sums_of(topology, (n_jets,), sure)
     np.testing.assert_allclose(certain.pattern_probability[:, 0], 1, rtol=1e-9)

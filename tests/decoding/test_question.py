@@ -38,7 +38,7 @@ def test_a_prior_multiplies_the_odds_of_a_pattern():
         np.testing.assert_allclose(sums.pattern_probability[0], expected, rtol=1e-12)
         found = sums.present["H"][:, 0]  # of six candidates; two of them in H H, one in H
         np.testing.assert_allclose(found, (2 * expected[0] + expected[1]) / 6, rtol=1e-12)
-        best = set_sums.best(sums.tables, sums.scores, sums.terms, patterns=[0]).overall()
+        best = set_sums.best(sums.tables, sums.scores, sums.terms, patterns=[0])
         np.testing.assert_allclose(sums.probability(best)[0, 0], expected[0] / 3, rtol=1e-12)
 
 

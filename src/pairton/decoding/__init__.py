@@ -18,7 +18,7 @@ from pairton.decoding.decodings import (
 )
 from pairton.decoding.exact import Sums
 from pairton.decoding.hyper_decoding import HYPER
-from pairton.decoding.question import ANSWERS, Question
+from pairton.decoding.patterns import ANSWERS, Question
 from pairton.decoding.step_decoding import run_steps
 from pairton.decoding.terms import Outputs
 

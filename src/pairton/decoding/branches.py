@@ -22,19 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.decodings import (
-    LISTED,
-    Decoded,
-    Decoding,
-    Described,
-    Task,
-    register_decoding,
-    whole_event,
-)
-from pairton.decoding.exact import by_layout, unpacked
+from pairton.decoding.decodings import LISTED, Decoded, Decoding, Task, register_decoding, whole_event
+from pairton.decoding.exact import Sums, by_layout, unpacked
 from pairton.decoding.graph import masked_tokens
-from pairton.decoding.set_sums import best, log_normaliser, log_scores, marginals
-from pairton.decoding.set_tables import SetTables, exact_limit, hypotheses, set_tables
+from pairton.decoding.set_sums import log_scores, marginals
+from pairton.decoding.set_tables import exact_limit, hypotheses, set_tables
 from pairton.decoding.terms import BRANCH, Outputs
 from pairton.errors import ModelError
 from pairton.topology import Layout, Topology
@@ -57,7 +49,7 @@ class BranchPlan:
     names: tuple[str, ...]  # names of the branches: the particles of SPANet
     apart: Topology  # the same tree, but with one root per branch, each of a type of its own
     slots: tuple[int, ...]  # slot of the original topology for each slot of `apart`
-    exchanges: tuple[tuple[int, ...], ...]  # permutations of branches that leave the event unchanged
+    exchanges: tuple[tuple[int, ...], ...]  # orders of the slots of `apart` that exchange interchangeable branches
     places: tuple[tuple[int, ...], ...]  # original particle -> equivalent particles of `apart`, its own one first
 
     def assigned(self, assignment: Ints) -> Ints:
@@ -74,103 +66,78 @@ def branch_plan(topology: Topology) -> BranchPlan:
     >>> from pairton.topology import load_topology
     >>> plan = branch_plan(load_topology("ttbar_allhad"))
     >>> plan.names, plan.exchanges, plan.apart.event
-    (('t1', 't2'), ((0, 1), (1, 0)), ('branch_0', 'branch_1'))
+    (('t1', 't2'), ((0, 1, 2, 3, 4, 5), (3, 4, 5, 0, 1, 2)), ('branch_0', 'branch_1'))
     """
     owner = [label.split("/")[0] for label in labels_of(topology, "spanet")]
-    names = tuple(dict.fromkeys(owner))
+    names, by_slots = tuple(dict.fromkeys(owner)), {p.slots: p for p in topology.particles}
     roots = []
     for name in names:
         slots_of_branch = tuple(slot for slot, other in enumerate(owner) if other == name)
-        found = [particle for particle in topology.particles if particle.slots == slots_of_branch]
-        if not found:
+        if slots_of_branch not in by_slots:
             raise ModelError(f"{topology.name} has no particle with the slots of {name}: give SPANet's event file")
-        roots.append(found[0])
-    decays = dict(topology.decays)
-    below = {name: products for name, products in decays.items() if name not in {root.type for root in roots}}
+        roots.append(by_slots[slots_of_branch])
+    decays, own = dict(topology.decays), {root.index for root in roots}
+    inside = [p.type for p in topology.particles if own & {*topology.ancestry(p.index)} and p.index not in own]
     first = {f"branch_{k}": decays[root.type] for k, root in enumerate(roots)}
-    reached = [*first.values()]
-    kept: dict[str, tuple[str, ...]] = {}
-    while reached:
-        for name in reached.pop():
-            if name in below and name not in kept:
-                kept[name] = below[name]
-                reached.append(below[name])
     apart = Topology(
         f"{topology.name}, branches apart",
         tuple(first),
-        tuple((first | kept).items()),
+        tuple((first | {name: decays[name] for name in inside}).items()),
         objects=topology.objects,
     )
     slots = tuple(slot for root in roots for slot in root.slots)
     moved = {tuple(owner[slot] for slot in row) for row in topology.symmetries[:, [r.slots[0] for r in roots]]}
-    exchanges = tuple(sorted(tuple(names.index(name) for name in row) for row in moved))
-    by_slots = {frozenset(slots[s] for s in particle.slots): particle.index for particle in apart.particles}
-    own = [by_slots.get(frozenset(particle.slots), -1) for particle in topology.particles]
-    alike = {name: [own[particle.index] for particle in topology.of_type(name)] for name in topology.types}
+    exchanges = sorted(tuple(s for name in row for s in apart.roots[names.index(name)].slots) for row in moved)
+    at = {frozenset(slots[s] for s in particle.slots): particle.index for particle in apart.particles}
+    place = [at.get(frozenset(particle.slots), -1) for particle in topology.particles]
+    alike = {name: [place[particle.index] for particle in topology.of_type(name)] for name in topology.types}
     places = tuple(
-        () if at < 0 else tuple(dict.fromkeys([at, *alike[particle.type]]))
-        for at, particle in zip(own, topology.particles, strict=True)
+        () if index < 0 else tuple(dict.fromkeys([index, *alike[particle.type]]))
+        for index, particle in zip(place, topology.particles, strict=True)
     )
-    return BranchPlan(names, apart, slots, exchanges, places)
+    return BranchPlan(names, apart, slots, tuple(exchanges), places)
 
 
 @dataclass(frozen=True)
 class BranchSums:
-    """The sums over all assignments, for events of one layout."""
+    """The sums over all assignments to the slots of `plan.apart`, for events of one layout."""
 
     plan: BranchPlan
-    tables: SetTables
-    scores: dict[str, npt.NDArray[Any]]  # type -> (C, B)
-    log_total: Floats  # (B,): log of the sum over all assignments
-    present: dict[str, Floats]  # type -> (C, B): probability of each candidate
-
-    def best(self, k: int = 1) -> tuple[Ints, Floats]:
-        """The k most probable assignments (B, k, slots of `apart`), and their scores (B, k), as in `score`."""
-        found = best(self.tables, self.scores, None, k).overall()
-        return found.assignment.astype(np.int32), found.score
-
-    def score(self, assignment: Ints) -> Floats:
-        """(B,): the sum over branches of log probabilities, for an assignment (B, slots of `apart`)."""
-        return log_scores(self.tables, self.scores, hypotheses(self.tables, assignment))
+    sums: Sums
 
     def probability(self, assignment: Ints) -> Floats:
         """(B,): the probability of an assignment, summed over exchanges of interchangeable branches."""
-        parts = self.plan.apart.roots
-        total = np.zeros(len(assignment))
+        total, sums = np.zeros(len(assignment)), self.sums
         for exchange in self.plan.exchanges:
-            moved = np.empty_like(assignment)
-            for k, other in enumerate(exchange):
-                moved[:, list(parts[k].slots)] = assignment[:, list(parts[other].slots)]
+            score = log_scores(sums.tables, sums.scores, hypotheses(sums.tables, assignment[:, list(exchange)]))
             with np.errstate(invalid="ignore"):
-                total += np.exp(self.score(moved) - self.log_total)
+                total += np.exp(score - sums.log_normaliser)
         return total
 
     def particle_probability(self, assignment: Ints) -> Floats:
         """(B, P): the probability of each particle, in any branch; NaN for a particle that contains branches."""
-        rows = np.arange(len(assignment))
-        apart = self.plan.apart
+        rows, apart = np.arange(len(assignment)), self.plan.apart
         result = np.full((len(assignment), len(self.plan.places)), np.nan)
         for index, alike in enumerate(self.plan.places):
-            if not alike:
-                continue
-            objects = canonical_within(apart, apart.particles[alike[0]], assignment)
-            total = np.zeros(len(assignment))
+            if alike:
+                objects = canonical_within(apart, apart.particles[alike[0]], assignment)
+                result[:, index] = 0
             for name in dict.fromkeys(apart.particles[other].type for other in alike):
-                found = self.tables.candidates[name].find(objects)
-                total += np.where(found >= 0, self.present[name][found, rows], 0.0)
-            result[:, index] = total
+                which = self.sums.tables.candidates[name].find(objects)
+                result[:, index] += np.where(which >= 0, self.sums.present[name][which, rows], 0.0)
         return result
 
     def edges(self, topology: Topology, n_nodes: int) -> npt.NDArray[np.float32]:
         """(B, T, N, N): logits that two objects share a particle; on the diagonal, that one is in none."""
-        chances = np.zeros((len(self.log_total), len(topology.types), n_nodes, n_nodes))
+        events = self.sums.log_sums.shape[1]
+        chances = np.zeros((events, len(topology.types), n_nodes, n_nodes))
         for k, name in enumerate(topology.types):
             alike = self.plan.places[topology.of_type(name)[0].index]
             for other in dict.fromkeys(self.plan.apart.particles[place].type for place in alike):
-                objects, present = self.tables.candidates[other].objects.astype(np.intp), self.present[other].T
+                objects = self.sums.tables.candidates[other].objects.astype(np.intp)
                 for i, j in product(range(objects.shape[1]), repeat=2):
                     at: Any = (slice(None), objects[:, i], objects[:, j])
-                    np.add.at(chances[:, k], at, present)
+                    np.add.at(chances[:, k], at, self.sums.present[other].T)
         diagonal = np.arange(n_nodes)
         chances[:, :, diagonal, diagonal] = 1 - chances[:, :, diagonal, diagonal]
         chances = np.clip(chances, SMALL, 1 - SMALL)
@@ -180,8 +147,7 @@ class BranchSums:
 def branch_sums(topology: Topology, layout: Layout, outputs: Outputs, temperature: float = 1.0) -> BranchSums:
     """Sum over all assignments, for events of one layout; the outputs of the network have no padding."""
     plan = branch_plan(topology)
-    slots = plan.apart.slots
-    allowed = tuple(tuple(topology.nodes(slot.kind, layout)) for slot in slots)
+    allowed = tuple(tuple(topology.nodes(slot.kind, layout)) for slot in plan.apart.slots)
     tables = set_tables(plan.apart, allowed, True)
     events = len(next(iter(outputs.values())))
     scores = {name: np.zeros((len(c.objects), events), dtype=np.float32) for name, c in tables.candidates.items()}
@@ -190,8 +156,7 @@ def branch_sums(topology: Topology, layout: Layout, outputs: Outputs, temperatur
         objects = tables.candidates[root.type].objects.astype(np.intp)
         flat = np.ravel_multi_index(tuple(objects.T), chances.shape[1:])
         scores[root.type] = np.ascontiguousarray(chances.reshape(events, -1)[:, flat].T) / np.float32(temperature)
-    sums, present = marginals(tables, scores)
-    return BranchSums(plan, tables, scores, log_normaliser(sums), present)
+    return BranchSums(plan, Sums(tables, scores, None, *marginals(tables, scores)))
 
 
 def _run_branches(task: Task) -> Decoded:
@@ -203,24 +168,24 @@ def _run_branches(task: Task) -> Decoded:
     chances = np.zeros((len(nodes), LISTED))
     edges = np.zeros(tokens.shape, dtype=np.float32)
     for layout, rows, order, part in by_layout(nodes, outputs):
-        sums = branch_sums(topology, layout, part, task.temperatures[0])
-        few, scores = sums.best(LISTED if task.record else 1)
-        assignments = sums.plan.assigned(unpacked(few, order))  # (B, k, S)
+        found = branch_sums(topology, layout, part, task.temperatures[0])
+        ranked = found.sums.listed(LISTED if task.record else 1)
+        assignments = found.plan.assigned(unpacked(ranked.assignment, order))  # (B, k, S)
         result.assignment[rows] = assignments[:, 0]
-        result.event_probability[rows] = sums.probability(few[:, 0])
-        result.particle_probability[rows] = sums.particle_probability(few[:, 0])
+        result.event_probability[rows] = found.probability(ranked.assignment[:, 0])
+        result.particle_probability[rows] = found.particle_probability(ranked.assignment[:, 0])
         if task.record:
-            listed[rows, : few.shape[1]] = assignments
-            chances[rows, : few.shape[1]] = np.exp(scores - sums.log_total[:, None])
+            listed[rows] = assignments
+            chances[rows] = found.sums.probability(ranked)
             at = rows[:, None, None, None], np.arange(tokens.shape[1])[:, None, None]
-            edges[(*at, order[:, None, :, None], order[:, None, None, :])] = sums.edges(topology, order.shape[1])
+            edges[(*at, order[:, None, :, None], order[:, None, None, :])] = found.edges(topology, order.shape[1])
     result.exact[:] = True
     if task.record:
         result.steps.append(whole_event(topology, tokens, edges, listed, chances))
     return result
 
 
-def _most_objects(model: Described) -> int:
+def _most_objects(model: Any) -> int:
     limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
     return min(limit, getattr(model.engine, "most_objects", limit))
 

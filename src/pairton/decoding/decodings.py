@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton._common.configuration import register
-from pairton.decoding.patterns import plan_of
-from pairton.decoding.question import Question
+from pairton.decoding.patterns import Question, plan_of
 from pairton.decoding.terms import Outputs
 from pairton.errors import ConfigError, nearest, shown
 from pairton.events.nodes import MOST_OBJECTS, Nodes
@@ -26,7 +25,6 @@ __all__ = [
     "LISTED",
     "Decoded",
     "Decoding",
-    "Described",
     "Predict",
     "Step",
     "Task",
@@ -75,9 +73,7 @@ class Decoded:
 
     assignment: npt.NDArray[np.int32]  # (B, S): nodes; interchangeable products are in canonical order
     particle_probability: npt.NDArray[np.float64]  # (B, P)
-    event_probability: npt.NDArray[
-        np.float64
-    ]  # (B,): of the assignment; for steps and one_shot, of the chain of choices
+    event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; in steps, of the chain of choices
     exact: Bools  # (B,): the probabilities come from sums over all hypotheses
     pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN if the network has no output `patterns`
     topology_probability: npt.NDArray[np.float64]  # (B, topologies of a mixture); no columns without a mixture
@@ -142,37 +138,16 @@ class Task:
     question: Question = field(default_factory=Question)
 
 
-class Described(Protocol):
-    """A model as decodings know it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def topology(self) -> Topology: ...
-    @property
-    def info(self) -> Any: ...  # with `outputs` by name, and the settings of the `network`
-    @property
-    def engine(self) -> Any: ...
-
-
-def _unlimited(model: Described) -> int:
-    return MOST_OBJECTS
-
-
-def _fits_all(model: Described) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Decoding:
-    """A way to get from the outputs of a network to an assignment."""
+    """A way to get from the outputs of a network to an assignment; `limit` and `check` are called with a model."""
 
     name: str
     about: str  # one line for help texts
     run: Callable[[Task], Decoded]
     temperatures: Literal["event", "stage"] = "event"  # one for the event, or one per stage
-    limit: Callable[[Described], int] = _unlimited  # objects of each kind; larger events are truncated
-    check: Callable[[Described], None] = _fits_all  # raises an error if it does not fit a model
+    limit: Callable[[Any], int] = lambda model: MOST_OBJECTS  # objects of each kind; larger events are truncated
+    check: Callable[[Any], None] = lambda model: None  # raises an error if it does not fit a model
     reads: str = "edges"  # the outputs that it needs, by the start of their names
     fitted_as: str | None = None  # another decoding whose fitted temperatures it uses
     knows_missing: bool = False  # it takes a `Question`, and events with fewer objects than slots
@@ -240,40 +215,32 @@ def decode(
     >>> answer.assignment.tolist(), answer.event_probability.round(3).tolist()
     ([[0, 2, 1, 3]], [1.0])
     """
-    chosen = get_decoding(decoding)
-    width = chosen.width or 1
+    run = get_decoding(decoding)
+    width = run.width or 1
     if width > 1 and record:
         raise ConfigError(f"a beam of {width} has no single chain to record: use steps")
-    given = _temperatures(topology, chosen, temperatures)
-    if not (question.is_default or chosen.knows_missing):
+    if not (question.is_default or run.knows_missing):
         raise ConfigError(f"{decoding} decoding takes no other answer, absent particles or prior: use exact")
+    count, (least, most) = run.n_temperatures(topology), TEMPERATURES
+    values = (1.0,) * count if temperatures is None else tuple(float(value) for value in temperatures)
+    if len(values) != count or not all(least <= value <= most for value in values):
+        takes = "one" if count == 1 else f"one per stage ({', '.join(map(str, topology.stages))})"
+        raise ConfigError(
+            f"temperatures are {list(values)}, but {run.name} decoding takes {takes}, from {least:g} to {most:g}"
+        )
     result = Decoded.empty(topology, len(nodes))
     enough = nodes.can_fill(topology)
-    if chosen.knows_missing:
+    if run.knows_missing:
         enough |= nodes.can_hold(topology, question.needs(topology))
     (rows,) = np.nonzero(enough)
-    if not len(rows):
-        return result
-    selected = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
-    checked = CheckedOutputs(predict, len(selected))
-    found = chosen.run(Task(checked, topology, selected, given, width, record, question))
-    good = checked.good & np.isfinite(found.event_probability)
-    result.fill(rows[good], found, good)
-    result.steps.extend(found.steps)
+    if len(rows):
+        selected = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
+        checked = CheckedOutputs(predict, len(selected))
+        answer = run.run(Task(checked, topology, selected, values, width, record, question))
+        good = checked.good & np.isfinite(answer.event_probability)
+        result.fill(rows[good], answer, good)
+        result.steps.extend(answer.steps)
     return result
-
-
-def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float] | None) -> tuple[float, ...]:
-    wanted = decoding.n_temperatures(topology)
-    values = (1.0,) * wanted if given is None else tuple(float(value) for value in given)
-    least, most = TEMPERATURES
-    if len(values) != wanted or not all(least <= value <= most for value in values):
-        takes = "one" if wanted == 1 else f"one per stage ({', '.join(map(str, topology.stages))})"
-        raise ConfigError(
-            f"temperatures are {list(values)}, but {decoding.name} decoding takes {takes}, from {least:g} to "
-            f"{most:g}"
-        )
-    return values
 
 
 class CheckedOutputs:

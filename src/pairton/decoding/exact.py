@@ -10,49 +10,32 @@ Shapes: B events, N nodes, S slots, P particles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.candidate_scores import candidate_scores
-from pairton.decoding.decodings import Decoded, Decoding, Described, Task, register_decoding
+from pairton.decoding.decodings import Decoded, Decoding, Task, register_decoding
 from pairton.decoding.graph import masked_tokens
-from pairton.decoding.question import LEAST, Question
-from pairton.decoding.set_sums import (
-    Best,
-    best,
-    log_normaliser,
-    log_scores,
-    marginals,
-    probabilities,
-)
+from pairton.decoding.patterns import LEAST, Question
+from pairton.decoding.set_sums import Best, best, log_normaliser, log_scores, marginals, probabilities
 from pairton.decoding.set_tables import SetTables, allowed_nodes, exact_limit, hypotheses, set_tables
-from pairton.decoding.terms import BRANCH, Outputs
+from pairton.decoding.terms import BRANCH, Outputs, candidate_scores
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Topology
 from pairton.topology.mixtures import parts_of
 
-__all__ = ["Sums", "by_layout", "expected_best", "most_objects", "packed", "sums_of", "unpacked"]
+__all__ = ["Sums", "by_layout", "packed", "sums_of", "unpacked"]
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 DEFAULT_QUESTION = Question()
 
 
-def packed(outputs: Outputs, order: Index) -> Outputs:
-    """The outputs for the nodes in `order` (B, n) only, along every axis of edges, triplets and branches."""
-    result = dict(outputs)
-    for name, array in outputs.items():
-        first = 2 if name in ("edges", "triplets") else 1 if name.startswith(BRANCH) else array.ndim
-        for axis in range(first, array.ndim):
-            shape = [-1 if k in (0, axis) else 1 for k in range(array.ndim)]
-            shape[0] = len(order)
-            result[name] = np.take_along_axis(result[name], order.reshape(shape), axis=axis)
-    return result
+# -- batches of events without padding ---------------------------------------------------------------------
 
 
 def by_layout(nodes: Nodes, outputs: Outputs) -> Iterator[tuple[Layout, Index, Index, Outputs]]:
@@ -67,36 +50,25 @@ def by_layout(nodes: Nodes, outputs: Outputs) -> Iterator[tuple[Layout, Index, I
         yield tuple(layout.tolist()), rows, order, part
 
 
+def packed(outputs: Outputs, order: Index) -> Outputs:
+    """The outputs for the nodes in `order` (B, n) only, along every axis of edges, triplets and branches."""
+    result = dict(outputs)
+    for name, array in outputs.items():
+        first = 2 if name in ("edges", "triplets") else 1 if name.startswith(BRANCH) else array.ndim
+        for axis in range(first, array.ndim):
+            shape = [-1 if k in (0, axis) else 1 for k in range(array.ndim)]
+            shape[0] = len(order)
+            result[name] = np.take_along_axis(result[name], order.reshape(shape), axis=axis)
+    return result
+
+
 def unpacked(assignment: npt.NDArray[np.integer[Any]], order: Index) -> Index:
     """(B, k, S): the nodes of the batch from positions in `order` (B, n), the nodes of each event; -1 stays."""
     taken = np.take_along_axis(order[:, None], np.maximum(assignment, 0).astype(np.intp), axis=2)
     return np.where(assignment >= 0, taken, -1)
 
 
-def expected_best(
-    tables: SetTables,
-    present: Mapping[str, Floats],
-    terms: Floats | None = None,
-    patterns: Sequence[int] | None = None,
-    cost: float = 0.0,
-) -> Best:
-    """The disjoint candidates with the largest sum of probabilities: the most particles expected to be right.
-
-    present    probability of each candidate, from `marginals`
-    terms      -inf excludes a pattern, 0 allows it
-    patterns   the patterns to consider; None: all
-    cost       subtracted per candidate; 1/2 leaves out those that are more likely absent than present
-
-    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
-    >>> from pairton.topology import load_topology
-    >>> hh4b = load_topology("hh4b")
-    >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))  # candidates 01, 02, 12, 03, 13, 23
-    >>> present = {"H": np.array([[0.6], [0.1], [0.1], [0.0], [0.0], [0.3]])}
-    >>> [expected_best(tables, present, cost=cost).assignment[0, 0].tolist() for cost in (0.0, 0.5)]
-    [[0, 1, 2, 3], [0, 1, -1, -1]]
-    """
-    gain = {name: values - cost for name, values in present.items()}
-    return best(tables, gain, terms, patterns=patterns).overall()
+# -- sums --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -138,43 +110,42 @@ class Sums:
 
     def listed(self, k: int) -> Best:
         """The k most probable hypotheses among those that may be the answer."""
-
-        def find(part: int) -> Best:
-            patterns = self.tables.patterns_of(part, complete=not self._leaves_out(part))
-            return best(self.tables, self.scores, self.terms, k, patterns).overall()
-
-        return self._in_one_topology(find)
+        return self._in_one_topology(
+            lambda part, patterns: best(self.tables, self.scores, self.terms, k, patterns)
+        )
 
     def answer(self) -> Best:
         """The requested answer, one hypothesis per event; its score is -inf where none is possible."""
-        if self.question.answer == "event":
-            return self.listed(1)
-        present = {k: np.where(np.isneginf(self.scores[k]), -np.inf, p) for k, p in self.present.items()}
+        return self.listed(1) if self.question.answer == "event" else self._in_one_topology(self._most_right)
+
+    def _most_right(self, part: int, patterns: list[int]) -> Best:
+        """The disjoint candidates with the largest sum of probabilities: the most particles expected to be right.
+
+        If particles may be left out, the sum is that of probability - 1/2: candidates that are more likely absent
+        than present are left out.
+        """
+        cost = LEAST if self._leaves_out(part) else 0.0
+        excluded = {name: np.isneginf(scores) for name, scores in self.scores.items()}
+        gain = {name: np.where(excluded[name], -np.inf, p - cost) for name, p in self.present.items()}
         possible = np.where(np.isneginf(self.log_sums), -np.inf, 0.0)
+        most = best(self.tables, gain, possible, patterns=patterns)
+        same = hypotheses(self.tables, most.assignment[:, 0], part)
+        return most._replace(score=log_scores(self.tables, self.scores, same, self.terms)[:, None])
 
-        def find(part: int) -> Best:
-            leaves_out = self._leaves_out(part)
-            patterns = self.tables.patterns_of(part, complete=not leaves_out)
-            found = expected_best(self.tables, present, possible, patterns, LEAST if leaves_out else 0.0)
-            chosen = hypotheses(self.tables, found.assignment[:, 0], part)
-            score = log_scores(self.tables, self.scores, chosen, self.terms)
-            return Best(found.assignment, score[:, None], found.pattern)
-
-        return self._in_one_topology(find)
-
-    def _in_one_topology(self, find: Callable[[int], Best]) -> Best:
-        """Apply `find` to the requested topology, or to the most probable topology of each event."""
+    def _in_one_topology(self, find: Callable[[int, list[int]], Best]) -> Best:
+        """`find` with the patterns of the requested topology, or of the most probable topology of each event."""
         names = [part.name for part in parts_of(self.tables.topology)]
-        if self.question.topology is not None or len(names) == 1:
-            return find(0 if self.question.topology is None else names.index(self.question.topology))
-        found = [find(part) for part in range(len(names))]
-        chosen, row = self.topology_probability.argmax(axis=1), np.arange(self.log_sums.shape[1])
-        return Best(*(np.stack(arrays)[chosen, row] for arrays in zip(*found, strict=True)))
+        asked = range(len(names)) if self.question.topology is None else [names.index(self.question.topology)]
+        each = [find(part, self.tables.patterns_of(part, complete=not self._leaves_out(part))) for part in asked]
+        if len(each) == 1:
+            return each[0]
+        part, row = self.topology_probability.argmax(axis=1), np.arange(self.log_sums.shape[1])
+        return Best(*(np.stack(arrays)[part, row] for arrays in zip(*each, strict=True)))
 
-    def probability(self, found: Best) -> Floats:
+    def probability(self, ranked: Best) -> Floats:
         """(B, k): the probabilities of some hypotheses; NaN where none is possible."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.exp(found.score - self.log_normaliser[:, None]))
+            return np.asarray(np.exp(ranked.score - self.log_normaliser[:, None]))
 
     def particle_probability(self, assignment: npt.NDArray[np.integer[Any]]) -> Floats:
         """(B, P): the probability of each particle of an assignment (B, S); NaN where it is absent."""
@@ -219,11 +190,11 @@ def run_exact(task: Task) -> Decoded:
         if "patterns" not in outputs and (np.array(layout) < topology.slots_per_kind).any():
             continue
         sums = sums_of(topology, layout, part, task.temperatures[0], question)
-        found = sums.answer()
+        answer = sums.answer()
         # the map preserves the order of nodes, so the canonical order stays
-        result.assignment[rows] = unpacked(found.assignment, order)[:, 0]
-        result.event_probability[rows] = sums.probability(found)[:, 0]
-        result.particle_probability[rows] = sums.particle_probability(found.assignment[:, 0])
+        result.assignment[rows] = unpacked(answer.assignment, order)[:, 0]
+        result.event_probability[rows] = sums.probability(answer)[:, 0]
+        result.particle_probability[rows] = sums.particle_probability(answer.assignment[:, 0])
         if "patterns" in outputs:
             result.pattern_probability[rows] = sums.pattern_probability
         if topology.alternatives:
@@ -232,13 +203,12 @@ def run_exact(task: Task) -> Decoded:
     return result
 
 
-def most_objects(model: Described) -> int:
-    """The largest number of objects per kind for which the sums of a model are possible."""
-    return exact_limit(model.topology, complete_only="patterns" not in model.info.outputs)
-
-
 register_decoding(
     Decoding(
-        "exact", "the best of all assignments, in one pass", run_exact, limit=most_objects, knows_missing=True
+        "exact",
+        "the best of all assignments, in one pass",
+        run_exact,
+        limit=lambda model: exact_limit(model.topology, complete_only="patterns" not in model.info.outputs),
+        knows_missing=True,
     )
 )

@@ -13,11 +13,12 @@ Shapes: B events, N nodes, E hyperedges.
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.decodings import Decoded, Decoding, Described, Task, register_decoding, whole_event
+from pairton.decoding.decodings import Decoded, Decoding, Task, register_decoding, whole_event
 from pairton.decoding.graph import masked_tokens
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, ModelError
@@ -43,7 +44,7 @@ def check_hyper(topology: Topology) -> None:
         )
 
 
-def _check_model(model: Described) -> None:
+def _check_model(model: Any) -> None:
     triplets = str(model.info.network.get("triplets", "none"))
     if triplets not in SYMMETRIC:
         raise ModelError(
@@ -76,27 +77,23 @@ def _run_hyper(task: Task) -> Decoded:
         places = np.array(PAIRS)[inside.argmax(axis=1)]  # (B, 3): the pair, then the third object
         child = topology.particles[root.children[0]]
         result.assignment[:, [*child.slots, *root.own_slots]] = np.take_along_axis(members, places, axis=1)
-        chosen[root.slots] = _log_sigmoid(scores[rows, best])
-        chosen[child.slots] = _log_sigmoid(inside.max(axis=1))
+        chosen[root.slots] = -np.logaddexp(0, -scores[rows, best])
+        chosen[child.slots] = -np.logaddexp(0, -inside.max(axis=1))
         total += chosen[root.slots] + chosen[child.slots]
         scores[shared[best]] = -np.inf
-    found = np.array(canonical(topology, result.assignment))
+    answer = np.array(canonical(topology, result.assignment))
     for particle in topology.particles:  # canonical order may move objects; probabilities follow
-        members = np.sort(found[:, list(particle.slots)], axis=1)
+        members = np.sort(answer[:, list(particle.slots)], axis=1)
         for slots, chance in chosen.items():
             if len(slots) == members.shape[1]:
                 same = (np.sort(result.assignment[:, list(slots)], axis=1) == members).all(axis=1)
                 result.particle_probability[same, particle.index] = np.exp(chance[same])
-    result.assignment[:] = found
+    result.assignment[:] = answer
     result.event_probability[:] = np.exp(total)
     if task.record:
-        one = found[:, None], result.event_probability[:, None]
+        one = answer[:, None], result.event_probability[:, None]
         result.steps.append(whole_event(topology, tokens, outputs["edges"], *one))
     return result
-
-
-def _log_sigmoid(logit: Floats) -> Floats:
-    return -np.logaddexp(0, -logit)
 
 
 register_decoding(

@@ -23,16 +23,7 @@ import numpy.typing as npt
 from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables, Table
 from pairton.topology.assignments import canonical
 
-__all__ = [
-    "Best",
-    "Ranking",
-    "best",
-    "log_normaliser",
-    "log_scores",
-    "log_sums",
-    "marginals",
-    "probabilities",
-]
+__all__ = ["Best", "best", "log_normaliser", "log_scores", "log_sums", "marginals", "probabilities"]
 
 MEMORY = 32_000_000  # bytes of sums held at a time; marginals and lists of best hypotheses need twice as much
 CHUNK = 32_768  # terms summed at a time, so that they fit in the cache of a core
@@ -41,31 +32,6 @@ SMALLEST = 1e-250  # a smaller sum may have lost terms to underflow
 Floats = npt.NDArray[Any]
 Double = npt.NDArray[np.float64]
 Scores = Mapping[str, Floats]
-
-
-class Best(NamedTuple):
-    """The best hypotheses, in order: objects (B, k, S), score (B, k), pattern (B, k); a score of -inf: none."""
-
-    assignment: npt.NDArray[np.int8]
-    score: Double
-    pattern: npt.NDArray[np.intp]
-
-
-class Ranking(NamedTuple):
-    """The k best hypotheses of each pattern: objects (P, B, k, S) and scores with the pattern term (P, B, k)."""
-
-    assignment: npt.NDArray[np.int8]
-    score: Double
-    patterns: tuple[int, ...]  # their indices in `SetTables.patterns`
-
-    def overall(self) -> Best:
-        """The k best of all patterns."""
-        patterns, events, k = self.score.shape
-        score = self.score.transpose(1, 0, 2).reshape(events, patterns * k)
-        chosen = _top(score, k)
-        row, at, place = np.arange(events)[:, None], chosen // k, chosen % k
-        pattern = np.array(self.patterns, dtype=np.intp)[at]
-        return Best(self.assignment[at, row, place], np.take_along_axis(score, chosen, axis=1), pattern)
 
 
 # -- inside and outside pass --------------------------------------------------------------------------------
@@ -134,10 +100,9 @@ def _outside(
         if isinstance(entry, Leaf):
             result[entry.type] = cofactor[entry.set_of] if len(cofactor) > 1 else cofactor
             continue
-        sides = [(entry.left, entry.right, entry.to_left)]
-        if not entry.power:  # the derivative of a power by its base already contains the lower powers
-            sides.append((entry.right, entry.left, entry.to_right))
-        for side, other, partners in sides:
+        sides = [(entry.left, entry.right), (entry.right, entry.left)]
+        # the derivative of a power by its base already contains the lower powers
+        for (side, other), partners in zip(sides[: 1 if entry.power else 2], entry.partners, strict=False):
             if len(cofactor) > 1:
                 add(side, _fold(semiring, (partners.sets, inside[other]), (partners.unions, cofactor)))
             else:
@@ -165,10 +130,7 @@ def log_sums(tables: SetTables, scores: Scores, terms: Floats | None = None) -> 
 
 def log_normaliser(sums: Floats) -> Double:
     """(B,): log of the sum over all hypotheses, from `log_sums` (P, B)."""
-    top = np.max(sums, axis=0)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(shift + np.log(np.exp(sums - shift).sum(axis=0, dtype=np.float64)))
+    return np.asarray(np.logaddexp.reduce(sums, axis=0, dtype=np.float64))
 
 
 def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) -> tuple[Double, dict[str, Double]]:
@@ -300,42 +262,48 @@ def probabilities(tables: SetTables, present: Scores, chosen: Hypotheses) -> Dou
 # -- best hypotheses ---------------------------------------------------------------------------------------
 
 
+class Best(NamedTuple):
+    """The best hypotheses, in order: objects (B, k, S), score (B, k), pattern (B, k); a score of -inf: none."""
+
+    assignment: npt.NDArray[np.int8]
+    score: Double
+    pattern: npt.NDArray[np.intp]
+
+
 def best(
     tables: SetTables,
     scores: Scores,
     terms: Floats | None = None,
     k: int = 1,
     patterns: Sequence[int] | None = None,
-) -> Ranking:
-    """The k best hypotheses of each pattern, or of the given patterns, in their order.
+) -> Best:
+    """The k best hypotheses of all patterns, or of some; the rest, if there are fewer, have a score of -inf.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")
     >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))  # candidates 01, 02, 12, 03, 13, 23
     >>> scores = {"H": np.array([[1.0], [0.5], [3.0], [0.0], [0.0], [-9.0]])}
-    >>> ranking = best(tables, scores)
-    >>> ranking.assignment[:, 0, 0].tolist(), ranking.score[:, 0, 0].tolist()  # H + H, H, nothing
-    ([[0, 3, 1, 2], [1, 2, -1, -1], [-1, -1, -1, -1]], [3.0, 3.0, 0.0])
+    >>> ranked = best(tables, scores, k=3)
+    >>> ranked.assignment[0].tolist(), ranked.score[0].tolist()  # H + H, and one H
+    ([[0, 3, 1, 2], [1, 2, -1, -1], [0, 1, -1, -1]], [3.0, 3.0, 1.0])
     """
-    wanted = tuple(range(len(tables.patterns)) if patterns is None else patterns)
-    needed = tables.needed(wanted)
-    blocks = []
+    numbers = range(len(tables.patterns)) if patterns is None else patterns
+    needed, blocks = tables.needed(numbers), []
     for rows in _blocks(tables, scores):
         totals = _totals(tables, scores, rows)
         inside = _inside(tables, totals, _MAX, needed)
-        events = totals[next(iter(totals))].shape[1]
-        assignment = np.full((len(wanted), events, k, len(tables.topology.slots)), -1, dtype=np.int8)
-        score = np.full((len(wanted), events, k), -np.inf)
-        for place, pattern in enumerate(wanted):
-            values, slots = _best_of(tables, totals, inside, pattern, k, events)
-            score[place, :, : values.shape[1]] = values
-            assignment[place, :, : values.shape[1]] = slots
-            if terms is not None:
-                score[place] += terms[pattern, rows, None]
-        blocks.append((assignment, score))
-    assignments, values = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
-    return Ranking(assignments, values, wanted)
+        events, each = rows.stop - rows.start, []
+        for number in numbers:
+            values, slots = _best_of(tables, totals, inside, number, k, events)
+            values += 0 if terms is None else terms[number, rows, None]
+            each.append((slots, values, np.full(values.shape, number)))
+        nothing = np.full((events, k, len(tables.topology.slots)), -1, dtype=np.int8)
+        each.append((nothing, np.full((events, k), -np.inf), np.full((events, k), -1)))  # if there are few
+        joined = [np.concatenate(parts, axis=1) for parts in zip(*each, strict=True)]
+        order = _top(joined[1], k)
+        blocks.append([part[np.arange(len(order))[:, None], order] for part in joined])
+    return Best(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
 def _best_of(

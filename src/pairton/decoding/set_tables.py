@@ -9,8 +9,10 @@ writes the sum over hypotheses as products of factors. Here each factor gets its
   once.
 
 The tables depend on the topology and on the objects that each slot may take. `pairton.decoding.set_sums` evaluates
-them. Shapes: C candidates of a type, n sets of a factor, K ways to make a set. Tables are (K, n); if a set has
-fewer ways than others, the remaining entries are one past the last valid index, where sums have a row of zeros.
+them. A set of objects is an integer with one bit per object.
+
+Shapes: C candidates of a type, n sets of a factor, K ways to make a set. Tables are (K, n); if a set has fewer
+ways than others, the remaining entries are one past the last valid index, where sums have a row of zeros.
 """
 
 from __future__ import annotations
@@ -27,17 +29,6 @@ import numpy.typing as npt
 
 from pairton._common.remember import remember
 from pairton.decoding.patterns import Pattern, plan_of
-from pairton.decoding.set_pairs import (
-    Masks,
-    Partners,
-    Rows,
-    Table,
-    disjoint,
-    index_table,
-    masks_of,
-    smallest,
-    union_counts,
-)
 from pairton.errors import ModelError
 from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
 from pairton.topology import Layout, Topology
@@ -51,7 +42,6 @@ __all__ = [
     "Product",
     "SetTables",
     "Table",
-    "TooManySumsError",
     "allowed_nodes",
     "count_sums",
     "exact_limit",
@@ -63,14 +53,39 @@ __all__ = [
 KEPT_BYTES = 2**26  # memory for cached tables of all layouts
 MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
 MOST_OBJECTS = 64  # per event: bits of an integer
+BLOCK = 2**17  # pairs of sets that are compared at a time
 
 Allowed = tuple[tuple[int, ...], ...]
 Ints = npt.NDArray[np.integer[Any]]
 Index = npt.NDArray[np.intp]
+Table = npt.NDArray[np.int32]
+Masks = npt.NDArray[np.uint64]  # sets of objects
 
 
-class TooManySumsError(ModelError):
-    """An event would need more sums than `MAX_SUMS`."""
+class RowIndex:
+    """Finds rows of integers from 0 to `base` - 1 in a table (C, columns) of different rows."""
+
+    def __init__(self, table: Ints, base: int) -> None:
+        keys = _keys(table, base)
+        self._base, self.order = base, np.argsort(keys)
+        self._keys = keys[self.order]
+
+    def find(self, rows: Ints) -> Index:
+        """(B,): the number of each row (B, columns) in the table, -1 if it is not there."""
+        if not len(self._keys):
+            return np.full(len(rows), -1)
+        keys = _keys(rows, self._base)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        same = (self._keys[place] == keys) & ((rows >= 0) & (rows < self._base)).all(axis=1)
+        return np.where(same, self.order[place], -1)
+
+
+def _keys(rows: Ints, base: int) -> npt.NDArray[np.int64]:
+    """(C,): one integer that sorts like the row."""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        key = key * base + column
+    return key
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,30 +97,53 @@ class Candidates:
     base: int  # number of objects that there may be
 
     @cached_property
-    def _sorted(self) -> tuple[npt.NDArray[np.int64], Index]:
-        keys = _keys(self.objects, self.base)
-        order = np.argsort(keys)
-        return keys[order], order
+    def _index(self) -> RowIndex:
+        return RowIndex(self.objects, self.base)
 
     @cached_property
     def rank(self) -> Index:
         """(C,): rank of each candidate in the lexicographic order of its objects."""
-        return np.argsort(self._sorted[1])
+        return np.argsort(self._index.order)
 
     def find(self, objects: Ints) -> Index:
         """(B,): the candidate with each row of canonical objects (B, slots), -1 if there is none."""
-        keys, order = self._sorted
-        inside = np.all((objects >= 0) & (objects < self.base), axis=1)
-        return np.where(inside, _lookup(keys, order, _keys(objects, self.base)), -1)
+        return self._index.find(objects)
 
 
 class Leaf(NamedTuple):
     """The sets of objects of one particle type."""
 
     type: str
-    masks: Masks  # (n,): one bit per object, increasing
+    masks: Masks  # (n,), increasing
     ways: tuple[Table]  # (K, n): candidates with these objects
     set_of: Index  # (C,): the set of each candidate
+
+
+@dataclass(frozen=True, eq=False)
+class Partners:
+    """The disjoint sets of two factors, seen from one of them; each table is made when it is first used."""
+
+    own: Masks
+    other: Masks
+    unions_of: Masks  # of the product of the two factors, increasing
+
+    @cached_property
+    def sets(self) -> Table:
+        """(K, own sets): for each set, the other sets that are disjoint from it."""
+        most = max((np.bincount(one).max(initial=0) for one, _ in disjoint(self.own, self.other)), default=0)
+        table = _Filling(len(self.own), most, len(self.other))
+        for one, two in disjoint(self.own, self.other):
+            table.add(one, two)
+        return table.rows
+
+    @cached_property
+    def unions(self) -> Table:
+        """(K, own sets): the unions with those sets. Only a product that is part of another one needs them."""
+        result, padded = np.empty_like(self.sets), np.append(self.other, np.uint64(0))
+        for other, row in zip(self.sets, result, strict=True):
+            place = np.searchsorted(self.unions_of, self.own | padded[other])
+            row[:] = np.where(other < len(self.other), place, len(self.unions_of))
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +155,7 @@ class Product:
     power: bool  # whether the right factor is a power of the left one
     masks: Masks  # (n,), increasing
     ways: tuple[Table, Table]  # (K, n): set of the left factor, set of the right factor
-    factors: tuple[Masks, Masks]  # sets of the left factor, sets of the right factor
-
-    @cached_property
-    def to_left(self) -> Partners:
-        """For each left set, all disjoint right sets."""
-        return Partners(*self.factors, self.masks)
-
-    @cached_property
-    def to_right(self) -> Partners:
-        """For each right set, all disjoint left sets."""
-        return Partners(*self.factors[::-1], self.masks)
+    partners: tuple[Partners, Partners]  # right sets for each left set, left sets for each right set
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +173,10 @@ class SetTables:
     candidates: Mapping[str, Candidates]  # of every type, children before parents
     entries: tuple[Leaf | Product, ...]  # factors before products
     patterns: tuple[Pattern, ...]  # the complete one first; in a mixture, for one topology after the other
-    derived: dict[int, Any] = field(default_factory=dict, repr=False)  # cache of `candidate_scores`, by nodes
+    derived: dict[int, Any] = field(default_factory=dict, repr=False)  # cache of `terms.score_terms`, by nodes
 
     def bytes_of(self) -> int:
-        """Memory of the large tables, including those of `Product.to_left` and `to_right`, made on demand."""
+        """Memory of the large tables, including those of `Partners`, made on demand."""
         products = [entry for entry in self.entries if isinstance(entry, Product)]
         factors = {side for entry in products for side in (entry.left, entry.right)}  # whose unions are needed
         sizes = [sum(table.nbytes for table in entry.ways) for entry in self.entries]
@@ -157,28 +185,27 @@ class SetTables:
     @cached_property
     def parents(self) -> dict[str, dict[str, Table]]:
         """Type -> parent type -> (K, C): the parent's candidates that contain each candidate of the type."""
-        found: dict[str, dict[str, Table]] = {name: {} for name in self.candidates}
+        result: dict[str, dict[str, Table]] = {name: {} for name in self.candidates}
         for parent, known in self.candidates.items():
             for child in {name for name, _ in known.children}:
                 index = np.stack([rows for name, rows in known.children if name == child], axis=1)
                 rows = np.repeat(np.arange(len(index)), index.shape[1])
-                table = index_table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
-                found[child][parent] = table
-        return found
+                table = _index_table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
+                result[child][parent] = table
+        return result
 
     @cached_property
-    def _pattern_codes(self) -> tuple[npt.NDArray[np.int64], Index]:
+    def _pattern_index(self) -> RowIndex:
         filled = np.zeros((len(self.patterns), len(self.topology.slots)), dtype=bool)
-        for k, pattern in enumerate(self.patterns):
+        for row, pattern in zip(filled, self.patterns, strict=True):
             for name, first in pattern.placed:
-                filled[k, first : first + self.candidates[name].objects.shape[1]] = True
-        codes = _codes(self.topology, filled, np.array([pattern.part for pattern in self.patterns]))
-        order = np.argsort(codes)
-        return codes[order], order
+                row[first : first + self.candidates[name].objects.shape[1]] = True
+        parts = np.array([pattern.part for pattern in self.patterns])
+        return RowIndex(_part_and_slots(self.topology, filled, parts), max(2, parts.max() + 1))
 
     def pattern_of(self, filled: npt.NDArray[np.bool_], part: Ints | int = 0) -> Index:
         """(B,): the pattern in which exactly these slots (B, S) are filled, -1 if none; `part` as in `Pattern`."""
-        return _lookup(*self._pattern_codes, _codes(self.topology, filled, part))
+        return self._pattern_index.find(_part_and_slots(self.topology, filled, part))
 
     def patterns_of(self, part: int, complete: bool = False) -> list[int]:
         """The patterns of one topology of a mixture, or only its complete one."""
@@ -186,11 +213,17 @@ class SetTables:
 
     def needed(self, patterns: Sequence[int]) -> list[bool]:
         """Which entries are needed for some patterns."""
-        wanted = [k in {self.patterns[number].entry for number in patterns} for k in range(len(self.entries))]
+        result = [k in {self.patterns[number].entry for number in patterns} for k in range(len(self.entries))]
         for k, entry in reversed(list(enumerate(self.entries))):
-            if wanted[k] and isinstance(entry, Product):
-                wanted[entry.left] = wanted[entry.right] = True
-        return wanted
+            if result[k] and isinstance(entry, Product):
+                result[entry.left] = result[entry.right] = True
+        return result
+
+
+def _part_and_slots(topology: Topology, filled: npt.NDArray[np.bool_], part: Ints | int) -> Ints:
+    """(B, 1 + S): part, then the filled slots as 0 and 1, equal under exchange of interchangeable products."""
+    same = canonical(topology, np.where(filled, 0, -1).astype(np.int8)) >= 0
+    return np.column_stack([np.broadcast_to(part, len(filled)), same])
 
 
 class Hypotheses(NamedTuple):
@@ -222,10 +255,10 @@ def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hyp
     candidates = {}
     for name, known in tables.candidates.items():
         places = topology.of_type(name)
-        found = np.stack([known.find(canonical_within(topology, p, kept)) for p in places])
-        wanted = is_present[:, [p.index for p in places]].T
-        candidates[name] = np.where(wanted, found, -1)
-        valid &= ~(wanted & (found < 0)).any(axis=0)
+        there = is_present[:, [p.index for p in places]].T
+        index = np.stack([known.find(canonical_within(topology, p, kept)) for p in places])
+        candidates[name] = np.where(there, index, -1)
+        valid &= ~(there & (index < 0)).any(axis=0)
     return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0, part), -1), candidates)
 
 
@@ -299,12 +332,10 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
 
     allowed         for each slot the nodes that it may take, from `allowed_nodes`
     complete_only   only hypotheses in which every particle is present
-
-    Raises TooManySumsError if an event needs more than MAX_SUMS sums.
     """
     count, objects = count_sums(topology, allowed, complete_only), {node for nodes in allowed for node in nodes}
     if count > MAX_SUMS:
-        raise TooManySumsError(
+        raise ModelError(
             f"{topology.name} with {len(objects)} objects needs {count} sums per event, more than the bound of "
             f"{MAX_SUMS}: keep fewer objects"
         )
@@ -321,8 +352,8 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
     entries: list[Leaf | Product] = []
     for spec in plan.specs:
         if spec.type:
-            masks, set_of = np.unique(masks_of(candidates[spec.type].objects), return_inverse=True)
-            ways = index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
+            masks, set_of = np.unique(_masks_of(candidates[spec.type].objects), return_inverse=True)
+            ways = _index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
             entries.append(Leaf(spec.type, masks, (ways,), set_of))
         else:
             entries.append(_product(plan.number(spec.left), plan.number(spec.right), spec.degree > 1, entries))
@@ -336,7 +367,7 @@ def _candidates(
     decays = dict(topology.decays)
     own = iter(topology.of_type(name)[0].own_slots)
     objects, used = np.zeros((1, 0), dtype=np.int8), np.zeros(1, dtype=np.uint64)
-    last: dict[str, Index] = {}  # name of a product -> rank of the last one chosen
+    last: dict[str, Index] = {}  # name of a product -> rank of the last one
     children: list[tuple[str, Index]] = []
     for product_name in decays.get(name, (name,)):  # a plain object at the root is its own product
         if product_name in decays:
@@ -344,7 +375,7 @@ def _candidates(
         else:
             options = np.array(allowed[next(own)], dtype=np.int8)[:, None]
             rank = np.arange(len(options))
-        masks = masks_of(options)
+        masks = _masks_of(options)
         free = (used[:, None] & masks[None, :]) == 0
         if product_name in last:
             free &= last[product_name][:, None] < rank[None, :]
@@ -360,41 +391,58 @@ def _candidates(
 
 
 def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Product]) -> Product:
-    factors = entries[left].masks, entries[right].masks
-    first, second = (smallest(masks) for masks in factors)
+    one, two = entries[left].masks, entries[right].masks
+    lowest = [masks & (~masks + np.uint64(1)) for masks in (one, two)]  # the smallest object of each set
 
-    def pairs() -> Iterator[tuple[Index, Index]]:
-        for one, two in disjoint(*factors):
-            kept = first[one] < second[two] if power else slice(None)  # the left set holds the smallest object
-            yield one[kept], two[kept]
+    def ways() -> Iterator[tuple[Index, Index, Masks]]:
+        for i, j in disjoint(one, two):
+            keep = lowest[0][i] < lowest[1][j] if power else slice(None)  # the left set holds the smallest object
+            yield i[keep], j[keep], one[i[keep]] | two[j[keep]]
 
-    masks, counts = union_counts(factors[0][one] | factors[1][two] for one, two in pairs())
-    lefts, rights = (Rows(len(masks), counts.max(initial=0), len(sets)) for sets in factors)
-    for one, two in pairs():
-        group = np.searchsorted(masks, factors[0][one] | factors[1][two])
-        lefts.add(group, one)
-        rights.add(group, two)
-    return Product(left, right, power, masks, (lefts.table, rights.table), factors)
-
-
-def _keys(objects: Ints, base: int) -> npt.NDArray[np.int64]:
-    """(C,): one integer that sorts like the row of objects."""
-    key = np.zeros(len(objects), dtype=np.int64)
-    for column in objects.T:
-        key = key * base + column
-    return key
+    masks, counts = one[:0], np.zeros(0, dtype=np.int64)
+    for _, _, unions in ways():  # not all unions at once, which need much more memory than the tables
+        masks, group = np.unique(np.concatenate([masks, unions]), return_inverse=True)
+        counts = np.bincount(group, np.append(counts, np.ones(len(unions)))).astype(np.int64)
+    most = int(counts.max(initial=0))
+    tables = [_Filling(len(masks), most, len(sets)) for sets in (one, two)]
+    for i, j, unions in ways():
+        group = np.searchsorted(masks, unions)
+        tables[0].add(group, i)
+        tables[1].add(group, j)
+    partners = Partners(one, two, masks), Partners(two, one, masks)
+    return Product(left, right, power, masks, (tables[0].rows, tables[1].rows), partners)
 
 
-def _codes(topology: Topology, filled: npt.NDArray[np.bool_], part: Ints | int) -> npt.NDArray[np.int64]:
-    """(B,): part and filled slots (B, S) as one integer, the same under exchange of interchangeable products."""
-    same = canonical(topology, np.where(filled, 0, -1).astype(np.int8)) >= 0
-    bits = 1 << np.arange(same.shape[1], dtype=np.int64)
-    return np.asarray(same @ bits + (np.asarray(part, dtype=np.int64) << same.shape[1]))
+def disjoint(left: Masks, right: Masks) -> Iterator[tuple[Index, Index]]:
+    """Indices of all pairs of disjoint sets, in order and in blocks, since there may be millions."""
+    step = max(1, BLOCK // max(1, len(right)))
+    for start in range(0, len(left), step):
+        one, two = np.nonzero((left[start : start + step, None] & right) == 0)
+        yield one + start, two
 
 
-def _lookup(keys: npt.NDArray[np.int64], order: Index, wanted: npt.NDArray[np.int64]) -> Index:
-    """(B,): the positions of the wanted keys before sorting, -1 for unknown keys."""
-    if not len(keys):
-        return np.full(len(wanted), -1)
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[place] == wanted, order[place], -1)
+class _Filling:
+    """A table (K, n) that is filled block by block: column g has the values of group g in order, then `fill`."""
+
+    def __init__(self, n: int, most: int, fill: int) -> None:
+        self.rows = np.full((most, n), fill, dtype=np.int32)
+        self._held = np.zeros(n, dtype=np.int64)
+
+    def add(self, group: Index, value: Index) -> None:
+        order = np.argsort(group, kind="stable")
+        group, counts = group[order], np.bincount(group, minlength=len(self._held))
+        place = np.arange(len(group)) - (np.cumsum(counts) - counts - self._held)[group]
+        self.rows[place, group] = value[order]
+        self._held += counts
+
+
+def _index_table(group: Index, value: Index, n: int, fill: int) -> Table:
+    """(K, n): column g has the values of group g in order, then `fill`."""
+    table = _Filling(n, np.bincount(group, minlength=n).max(initial=0), fill)
+    table.add(group, value)
+    return table.rows
+
+
+def _masks_of(objects: Ints) -> Masks:
+    """(C,): each row of objects (C, slots) as a set."""
+    return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))

@@ -1,38 +1,130 @@
 """Decodings in steps: each stage reveals particles, and the network sees what was revealed before it.
 
-A step is an exact decoding of a small event, whose particles decay to free objects and to particles that were
-found before. Candidates that contradict what was found have a score of -inf. `pairton.decoding.set_sums` finds the
-best choices, and the sum over all of them.
+A step is an exact decoding of a small event, whose particles decay to free objects and to particles that earlier
+steps revealed. Candidates that contradict those have a score of -inf. `pairton.decoding.set_sums` finds the best
+choices, and the sum over all of them. A beam keeps several hypotheses of an event.
 
-Shapes: B rows, each one hypothesis of an event, N nodes, L slots of one particle, C candidates of a type, k
-choices of a step, M particles that it reveals, R some rows.
+Shapes: B rows, each one hypothesis of an event, N nodes, S slots, P particles, K particles of one type, L slots of
+one particle, C candidates of a type, k choices of a step, M particles that it reveals, R some rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.beam import merged, most_probable, summed
-from pairton.decoding.candidate_scores import logit_rows, rows_first, summed_logits
-from pairton.decoding.decodings import LISTED, Decoded, Decoding, Described, Step, Task, register_decoding
+from pairton.decoding.decodings import LISTED, Decoded, Decoding, Step, Task, register_decoding
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.set_sums import best, log_normaliser, log_sums
-from pairton.decoding.set_tables import SetTables, count_sums, largest_count, set_tables
-from pairton.decoding.state import ABSENT, State
-from pairton.decoding.terms import Outputs, triplet_types
+from pairton.decoding.set_tables import Allowed, SetTables, count_sums, largest_count, set_tables
+from pairton.decoding.terms import Outputs, logit_rows, rows_first, summed_logits, triplet_types
+from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Particle, Stage, Topology
 from pairton.topology.assignments import canonical
 
+__all__ = ["run_steps"]
+
+ABSENT = np.iinfo(np.int16).max  # node of a particle that is not revealed; sorts after every node
 BEAM = 8  # hypotheses per event
 EXPANSION = 8  # hypotheses kept before merging, in widths of the beam: several may lead to the same state
 
+Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
+NodesOf = npt.NDArray[np.int16]
+
+
+# -- what has been revealed --------------------------------------------------------------------------------
+
+
+@dataclass
+class Same:
+    """The particles of one type: the revealed ones come first, sorted by their nodes."""
+
+    nodes: NodesOf  # (B, K, L)
+    taken: Bools  # (B, K): already has a parent
+    probability: Floats  # (B, K): product of the steps that revealed it and its children
+
+    @property
+    def revealed(self) -> Bools:
+        """(B, K)"""
+        return np.asarray(self.nodes[:, :, 0] != ABSENT)
+
+    @property
+    def available(self) -> Bools:
+        """(B, K): which are revealed and have no parent yet."""
+        return self.revealed & ~self.taken
+
+    def __getitem__(self, rows: Index) -> Same:
+        return Same(self.nodes[rows], self.taken[rows], self.probability[rows])
+
+    def add(self, rows: Index, nodes: NodesOf, probability: Floats) -> None:
+        """Add one particle in some rows: nodes (R, L), probability (R,)."""
+        at = rows, self.revealed.sum(axis=1)[rows]
+        self.nodes[at], self.probability[at] = nodes, probability
+        order = np.lexsort(np.moveaxis(self.nodes, 2, 0)[::-1], axis=-1)  # (B, K)
+        self.nodes = np.take_along_axis(self.nodes, order[:, :, None], axis=1)
+        self.taken = np.take_along_axis(self.taken, order, axis=1)
+        self.probability = np.take_along_axis(self.probability, order, axis=1)
+
+
+@dataclass
+class State:
+    """A batch of partial assignments, and the probability of the chain that led to each.
+
+    A particle has no place in the decay tree until its parent is revealed: a topology may have a W both inside a
+    top and at the root, and only the choice of the top decides which W is which. So a state keeps particles by
+    type, and `place` puts them into slots.
+    """
+
+    topology: Topology
+    of_type: dict[str, Same]
+    free: Bools  # (B, N): nodes that some slot may take and that are neither padding nor used
+    log_probability: Floats  # (B,)
+
+    @classmethod
+    def empty(cls, topology: Topology, nodes: Nodes) -> State:
+        of_type = {}
+        for name in topology.types:
+            shape = len(nodes), len(topology.of_type(name))
+            absent = np.full((*shape, len(topology.of_type(name)[0].slots)), ABSENT, dtype=np.int16)
+            of_type[name] = Same(absent, np.zeros(shape, dtype=bool), np.ones(shape))
+        return cls(topology, of_type, nodes.assignable(topology), np.zeros(len(nodes)))
+
+    def __getitem__(self, rows: Index) -> State:
+        """A copy of some rows, in that order."""
+        of_type = {name: same[rows] for name, same in self.of_type.items()}
+        return State(self.topology, of_type, self.free[rows], self.log_probability[rows])
+
+    def place(self) -> tuple[npt.NDArray[np.int32], Bools]:
+        """As an assignment (B, S), -1 where nothing is revealed, and which particles are revealed (B, P).
+
+        Particles whose parent is unknown take the places that no revealed parent claims.
+        """
+        topology, rows = self.topology, len(self.free)
+        assignment = np.full((rows, len(topology.slots)), -1, dtype=np.int32)
+        revealed = np.zeros((rows, len(topology.particles)), dtype=bool)
+        for name in reversed(topology.types):  # parents before children
+            free = self.of_type[name].available
+            count = free.sum(axis=1)
+            if not count.any():
+                continue
+            same = topology.of_type(name)
+            slots = np.array([p.slots for p in same])
+            below = np.array([[p.index in topology.ancestry(q.index) for q in topology.particles] for p in same])
+            unclaimed = np.argsort(revealed[:, [p.index for p in same]], axis=1, kind="stable")
+            which = np.argsort(~free, axis=1, kind="stable")
+            for k in range(count.max()):
+                (at,) = np.nonzero(count > k)
+                place = unclaimed[at, k]
+                assignment[at[:, None], slots[place]] = self.of_type[name].nodes[at, which[at, k]]
+                revealed[at] |= below[place]
+        return assignment, revealed
 
 
 # -- the choices of a stage --------------------------------------------------------------------------------
@@ -80,25 +172,20 @@ def _first(topology: Topology, layout: Layout) -> dict[str, int]:
     return dict(zip(topology.types, np.cumsum([sum(layout), *counts]).tolist(), strict=False))
 
 
-def _small(
-    topology: Topology, types: tuple[str, ...], layout: Layout
-) -> tuple[Topology, tuple[tuple[int, ...], ...]]:
+def _small(topology: Topology, types: tuple[str, ...], layout: Layout) -> tuple[Topology, Allowed]:
     """The decay tree of a step, and the objects that each of its slots may take."""
     decays = dict(topology.decays)
     numbers = {kind: topology.nodes(kind, layout) for kind in topology.kinds}
     for name, first in _first(topology, layout).items():
         numbers[f"{name} found"] = range(first, first + len(topology.of_type(name)))
-    small = Topology(
-        topology.name,
-        types,
-        tuple(
-            (name, tuple(f"{product} found" if product in decays else product for product in decays[name]))
-            for name in dict.fromkeys(types)
-            if name in decays
-        ),
-        objects=(*topology.objects, *((f"{name} found", f"{name} found") for name in topology.types)),
-    )
-    return small, tuple(tuple(numbers[slot.kind]) for slot in small.slots)
+    small = {
+        name: tuple(f"{product} found" if product in decays else product for product in decays[name])
+        for name in types
+        if name in decays
+    }
+    found = tuple((f"{name} found", f"{name} found") for name in topology.types)
+    tree = Topology(topology.name, types, tuple(small.items()), objects=(*topology.objects, *found))
+    return tree, tuple(tuple(numbers[slot.kind]) for slot in tree.slots)
 
 
 def groups_of(stage: Stage) -> list[tuple[str, ...]]:
@@ -106,7 +193,7 @@ def groups_of(stage: Stage) -> list[tuple[str, ...]]:
     return [(name,) for name in stage.types] if stage.any else [stage.types]
 
 
-def most_objects(model: Described) -> int:
+def most_objects(model: Any) -> int:
     """The largest number of objects per kind for which the sums of every step are possible."""
     topology = model.topology
     groups = {types for stage in topology.stages for types in groups_of(stage)}
@@ -122,7 +209,7 @@ def step_scores(tree: StepTree, state: State, outputs: Outputs) -> dict[str, Flo
     for name, known in tree.tables.candidates.items():
         objects = known.objects.astype(np.intp)
         possible = np.empty((len(objects), len(state.free)), dtype=bool)
-        possible[:] = state.found[name].count < len(topology.of_type(name))
+        possible[:] = ~state.of_type[name].revealed.all(axis=1)
         with_children = any(child for _, child in tree.products[name])
         at: dict[int, Index] = {}  # slot -> node: (C,), or (C, B) if it differs between rows
         for column, (slots, child) in zip(objects.T, tree.products[name], strict=True):
@@ -130,7 +217,7 @@ def step_scores(tree: StepTree, state: State, outputs: Outputs) -> dict[str, Flo
                 possible &= state.free.T[column]
                 at[slots[0]] = column[:, None] if with_children else column
                 continue
-            which, same = column - tree.first[child], state.found[child]
+            which, same = column - tree.first[child], state.of_type[child]
             possible &= same.available.T[which]
             inside = np.where(same.nodes == ABSENT, 0, same.nodes).astype(np.intp)
             at |= {slot: inside[:, which, k].T for k, slot in enumerate(slots)}
@@ -154,26 +241,25 @@ def choices(
 ) -> Choices:
     """The k most probable choices of a stage in each row: of all its types together, or of any one of them."""
     trees = [step_tree(state.topology, types, layout) for types in groups_of(stage)]
-    most = max(prod(len(tree.tables.candidates[name].objects) for name in tree.types) for tree in trees)
-    k, sums, ranked, numbers = min(k, most), [], [], []
+    k = min(k, max(prod(len(tree.tables.candidates[name].objects) for name in tree.types) for tree in trees))
+    sums, scores, objects, numbers = [], [], [], []
+    width = max(len(tree.tables.topology.slots) for tree in trees)
     for tree in trees:
-        scores = {name: s / temperature for name, s in step_scores(tree, state, outputs).items()}
-        sums.append(log_sums(tree.tables, scores))
-        ranked.append(best(tree.tables, scores, None, k).overall())
+        own = {name: values / temperature for name, values in step_scores(tree, state, outputs).items()}
+        sums.append(log_sums(tree.tables, own))
+        ranked = best(tree.tables, own, None, k)
+        scores.append(ranked.score)
+        padding = (0, 0), (0, 0), (0, width - ranked.assignment.shape[2])
+        objects.append(np.pad(ranked.assignment, padding, constant_values=-1))
         if counted:
-            equal = {name: np.where(np.isneginf(values), -np.inf, 0.0) for name, values in scores.items()}
+            equal = {name: np.where(np.isneginf(values), -np.inf, 0.0) for name, values in own.items()}
             numbers.append(np.exp(log_sums(tree.tables, equal)).round())
-    width = max(each.assignment.shape[2] for each in ranked)
-    objects = np.full((len(state.free), len(trees), ranked[0].score.shape[1], width), -1, dtype=np.int8)
-    for number, each in enumerate(ranked):
-        objects[:, number, :, : each.assignment.shape[2]] = each.assignment
-    score = np.concatenate([each.score for each in ranked], axis=1)
-    order = np.argsort(-score, axis=1, kind="stable")[:, : ranked[0].score.shape[1]]
-    tree_of = order // ranked[0].score.shape[1]
-    chosen = objects.reshape(len(objects), -1, width)[np.arange(len(objects))[:, None], order]
+    score = np.concatenate(scores, axis=1)  # (B, trees k)
+    order = np.argsort(-score, axis=1, kind="stable")[:, :k]
     chances = np.take_along_axis(score, order, axis=1) - log_normaliser(np.concatenate(sums))[:, None]
     possible = np.concatenate(numbers).sum(axis=0).astype(np.intp) if counted else np.zeros(0, dtype=np.intp)
-    return Choices(trees, tree_of, chosen, chances, possible)
+    chosen = np.concatenate(objects, axis=1)[np.arange(len(order))[:, None], order]
+    return Choices(trees, order // k, chosen, chances, possible)
 
 
 def reveal(state: State, few: Choices, row: Index, place: Index) -> State:
@@ -192,13 +278,13 @@ def reveal(state: State, few: Choices, row: Index, place: Index) -> State:
                 number_of = objects[rows, slot]
                 if child:
                     which = number_of - tree.first[child]
-                    probability *= grown.found[child].probability[rows, which]
-                    grown.found[child].taken[rows, which] = True
+                    probability *= grown.of_type[child].probability[rows, which]
+                    grown.of_type[child].taken[rows, which] = True
                 else:
                     grown.free[rows, number_of] = False
             new.append((root.type, rows, nodes, probability))
     for name, rows, nodes, probability in new:
-        grown.found[name].add(rows, nodes, probability)
+        grown.of_type[name].add(rows, nodes, probability)
     return grown
 
 
@@ -209,10 +295,61 @@ def nodes_of(state: State, tree: StepTree, root: Particle, rows: Index, objects:
     for slot, (slots, child) in zip(root.slots, tree.products[root.type], strict=True):
         inside = [position - same.slots[0] for position in slots]
         if child:
-            nodes[:, inside] = state.found[child].nodes[rows, objects[:, slot] - tree.first[child]]
+            nodes[:, inside] = state.of_type[child].nodes[rows, objects[:, slot] - tree.first[child]]
         else:
             nodes[:, inside[0]] = objects[:, slot]
     return nodes
+
+
+# -- beams -------------------------------------------------------------------------------------------------
+# Rows are sorted by event; `event` (B,) is the event of each row.
+
+
+def most_probable(event: Index, log_probability: Floats, limit: int) -> tuple[Index, Index]:
+    """Row and column of the `limit` most probable continuations of each event, sorted by event."""
+    n_events, first = _starts(event)
+    rank = np.arange(len(event)) - first[event]
+    wide = np.full((n_events, int(rank.max()) + 1, log_probability.shape[1]), -np.inf)
+    wide[event, rank] = log_probability
+    flat = wide.reshape(n_events, -1)
+    order = np.argsort(-flat, axis=1, kind="stable")[:, :limit]
+    owner, position = np.nonzero(np.isfinite(np.take_along_axis(flat, order, axis=1)))
+    hypothesis, column = np.divmod(order[owner, position], log_probability.shape[1])
+    return first[owner] + hypothesis, column
+
+
+def merged(event: Index, state: State, width: int) -> tuple[Index, State]:
+    """The `width` best hypotheses of each event, after equal states are merged into the most probable of them."""
+    nodes = [same.nodes.reshape(len(event), -1) for same in state.of_type.values()]
+    keys = np.ascontiguousarray(np.column_stack([event, *nodes]))
+    _, group = np.unique(keys.view([("", keys.dtype)] * keys.shape[1]).ravel(), return_inverse=True)
+    order = np.lexsort((np.arange(len(group)), -state.log_probability, group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    leader = order[starts]  # the most probable of its group
+    state.log_probability[leader] = np.logaddexp.reduceat(state.log_probability[order], starts)
+    ranked = leader[np.lexsort((leader, -state.log_probability[leader], event[leader]))]
+    _, first = _starts(event[ranked])
+    kept = ranked[np.arange(len(ranked)) - first[event[ranked]] < width]
+    return event[kept], state[kept]
+
+
+def summed(event: Index, state: State) -> State:
+    """The best hypothesis of each event; probabilities of particles are sums over all of its hypotheses."""
+    _, first = _starts(event)
+    answer = state[first]  # rows are sorted by event, then probability
+    weight = np.exp(state.log_probability)
+    for name, same in state.of_type.items():
+        best = answer.of_type[name]
+        holds = (best.nodes[event][:, :, None] == same.nodes[:, None]).all(axis=3).any(axis=2)  # (B, K)
+        best.probability = np.zeros(best.probability.shape)
+        np.add.at(best.probability, event, weight[:, None] * holds)
+    return answer
+
+
+def _starts(event: Index) -> tuple[int, Index]:
+    """The number of events, and the first row of each."""
+    count = np.bincount(event)
+    return len(count), np.concatenate([[0], np.cumsum(count)[:-1]])
 
 
 # -- decodings ---------------------------------------------------------------------------------------------
@@ -252,7 +389,7 @@ def run_steps(task: Task, refresh: bool = True, apart: bool = False) -> Decoded:
     result.assignment[:] = canonical(topology, state.place()[0])
     result.event_probability[:] = np.exp(state.log_probability)
     for particle in topology.particles:
-        same = state.found[particle.type]
+        same = state.of_type[particle.type]
         which = (same.nodes == result.assignment[:, None, list(particle.slots)]).all(axis=2).argmax(axis=1)
         result.particle_probability[:, particle.index] = same.probability[np.arange(len(which)), which]
     return result

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pairton.decoding.question import LEAST, Question
+from pairton.decoding.patterns import LEAST, Question
 from pairton.decoding.set_tables import set_tables
 from pairton.decoding.terms import gain_terms, triplet_slots, triplet_types
 from pairton.export.set_graph import SetGraph, Tables, log_sum

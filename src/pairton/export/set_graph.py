@@ -85,7 +85,7 @@ class SetGraph(nn.Module):
                 self._keep(f"way {k} {side}", entry.ways[side], (None, _Axis(count[k])), sets[own])
                 if side and entry.power:
                     continue
-                partners = (entry.to_left, entry.to_right)[side]
+                partners = entry.partners[side]
                 axes = _Axis(count[other], count[own]), _Axis(count[own])
                 self._keep(f"partner {k} {side}", partners.sets, axes, sets[other])
                 self._keep(f"union {k} {side}", partners.unions, axes, sets[k])

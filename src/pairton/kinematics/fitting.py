@@ -182,7 +182,7 @@ class KinematicFit:
         """The k best permutations; they are fitted as a whole unless root particles are independent."""
         scores, parameters = self._candidates(tables, some)
         own = _own_scores(tables, scores)
-        ranking = best(tables, own, k=k, patterns=[0]).overall()
+        ranking = best(tables, own, k=k, patterns=[0])
         assignment, total = ranking.assignment.astype(np.int32), ranking.score
         nodes = np.maximum(assignment, 0)
         objects = nodes.transpose(1, 2, 0)  # (k, S, B)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pairton.decoding.candidate_scores import score_terms
 from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
+from pairton.decoding.terms import score_terms
 
 __all__ = [
     "IMPOSSIBLE",

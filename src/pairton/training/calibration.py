@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Predict, decode
-from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.graph import MASKED
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+from pairton.decoding.terms import candidate_scores
 from pairton.evaluation.scores import matches
 from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes

@@ -92,7 +92,7 @@ class BestAssignment:
                 scores = self.scores(
                     tables, Batch(p4[some][:, used], tagged[some][:, used], events.ids[some], kept)
                 )
-                found = best(tables, scores).overall()
+                found = best(tables, scores)
                 assignment[some] = found.assignment[:, 0] - topology.offsets(kept)
                 if self.has_probability:
                     chance = found.score[:, 0] - log_normaliser(log_sums(tables, scores))

@@ -7,8 +7,7 @@ from dataclasses import asdict
 import numpy as np
 
 from pairton.decoding import Question, decode, get_decoding
-from pairton.decoding.patterns import plan_of
-from pairton.decoding.question import LEAST
+from pairton.decoding.patterns import LEAST, plan_of
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes
 from pairton.export.exact_graph import ExactGraph, output_names
