@@ -1,4 +1,4 @@
-"""Files of others, as a user meets them: no flag but the topology. docs/formats/real_files.md has the tables."""
+"""Files of others, as a user meets them: no flag but the topology. docs/results.md has the tables."""
 
 import json
 import os
