@@ -254,12 +254,11 @@ def test_a_pickle_is_no_finished_chunk(tmp_path, monkeypatch):
     settings = make_settings("ttbar_allhad", 4, seed=3).with_sizes(2, 2)
     folder = parts_folder(tmp_path / "out.h5")
     folder.mkdir()
-    (folder / "settings.json").write_text(json.dumps(settings.as_dict()))
     hidden = io.BytesIO()
     np.savez(hidden, counts=np.array([Trap()], dtype=object))
     for content in (pickle.dumps(Trap()), hidden.getvalue(), hidden.getvalue()[:100], b""):
-        (folder / "chunk-00001.npz").write_bytes(content)
-        with pytest.raises(InputError, match=r"chunk-00001\.npz: this chunk is damaged .* --resume"):
+        (folder / "chunk-00001.part").write_bytes(content)
+        with pytest.raises(InputError, match=r"chunk-00001\.part: this chunk is damaged .* --resume"):
             produce(settings, tmp_path / "out.h5", resume=True)
     assert not (tmp_path / "trapped").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.h5.parts"]

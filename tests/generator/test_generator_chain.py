@@ -7,15 +7,13 @@ from msgspec.structs import replace
 
 from pairton.errors import ConfigError, TopologyError
 from pairton.events import Events
-from pairton.events.matching import nearest
 from pairton.events.objects import make_jets
-from pairton.generator.card import load_card, parse_card
-from pairton.generator.detector import LIGHT, Particles, detect, lognormal, propagate, towers
-from pairton.generator.pythia_record import Record
-from pairton.generator.simulation import keep_mask
-from pairton.generator.tagging import holds_quark, padded
-from pairton.generator.truth import check_topology, match, slot_entries
+from pairton.generator.card import Rings, load_card, parse_card
+from pairton.generator.detector import LIGHT, Momenta, Particles, detect, lognormal, propagate, towers
+from pairton.generator.jets import find_jets, flavours, tags
+from pairton.generator.simulation import check_topology, keep_mask, match, slot_entries
 from pairton.topology import load_topology, parse_topology
+from pythia_records import make_record
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +129,7 @@ def test_towers_sum_what_a_loop_over_particles_sums(card):
 
 def test_a_calorimeter_may_begin_above_zero(card):
     """Energy below the first ring was put into the ring before the first one, which is the last one."""
-    rings = ({"edges": [1.5, 2.0], "phi": 90}, {"edges": [2.0, 3.0], "phi": 45})
+    rings = (Rings(90, (1.5, 2.0)), Rings(45, (2.0, 3.0)))
     forward = replace(perfect(card.hcal), towers=rings)
     eta = np.array([-1.6, 0.5, 2.5, 3.5, 0.0])
     found = towers(np.zeros(5, np.int64), eta, np.zeros(5), np.arange(1.0, 6.0), forward, np.random.default_rng(0))
@@ -191,9 +189,6 @@ def test_each_kind_of_particle_leaves_its_share(card):
 
 def test_jets_are_clustered_scaled_cut_and_ordered(card):
     pytest.importorskip("fastjet")
-    from pairton.generator.detector import Momenta
-    from pairton.generator.jet_finding import find_jets
-
     # event 0: 60 + 20 GeV at 0.1, 200 GeV opposite, 20 GeV (23.4 after the scale); event 1: nothing;
     # event 2: 22 GeV, above the cut only after the scale, and 100 GeV beyond the coverage
     pt = np.array([60.0, 20.0, 200.0, 20.0, 22.0, 100.0])
@@ -233,13 +228,11 @@ def test_the_score_passes_its_points_as_often_as_the_card_says(card):
 
 
 def test_all_tags_of_a_jet_come_from_one_number(card):
-    from pairton.generator.tagging import tags
-
     n = 20_000  # in each event a B, a D, no hadron, and a B beyond the tracker
     rows = [
         row
         for e in range(n)
-        for row in [(e, 511, 91, 0, 50, 0), (e, 421, 91, 0, 0, 50), (e, 521, 91, 0, -10, 0, 90)]
+        for row in [(e, 511, 91, -1, 50, 0), (e, 421, 91, -1, 0, 50), (e, 521, 91, -1, -10, 0, 90)]
     ]
     eta = [0.0, 0.0, 0.0, np.arcsinh(9.0)]
     jets = {"pt": [[60.0] * 4] * n, "eta": [eta] * n, "phi": [[0.0, np.pi / 2, -np.pi / 2, np.pi]] * n}
@@ -261,8 +254,6 @@ def test_all_tags_of_a_jet_come_from_one_number(card):
 
 
 def test_flavour_is_that_of_the_heaviest_hadron_in_the_cone(card):
-    from pairton.generator.tagging import flavours
-
     rows = [  # event, code, pt, phi
         (0, 511, 30.0, 0.1),  # B and D near the first jet
         (0, 421, 30.0, 0.0),
@@ -271,47 +262,12 @@ def test_flavour_is_that_of_the_heaviest_hadron_in_the_cone(card):
         (1, 521, 30.0, 0.5),  # a B outside the cone
         (1, 5, 30.0, 0.0),  # a quark is no hadron
     ]
-    record = make_record([(e, code, 91, 0, pt * np.cos(phi), pt * np.sin(phi)) for e, code, pt, phi in rows])
+    record = make_record([(e, code, 91, -1, pt * np.cos(phi), pt * np.sin(phi)) for e, code, pt, phi in rows])
     jets = ak.zip({"eta": [[0.0, 0.0], [0.0]], "phi": [[0.0, 3.0], [0.0]], "pt": [[50.0, 40.0], [30.0]]})
     assert flavours(jets, record, card.btag).tolist() == [0, 1, 2]
 
 
-def test_hadron_codes():
-    codes = np.array([511, -521, 5122, 553, 411, 5, 21, 2212, 5103, 20443])
-    assert holds_quark(codes, 5).tolist() == [True, True, True, True, *[False] * 6]
-    assert np.flatnonzero(holds_quark(codes, 4)).tolist() == [4, 9]
-
-
-def test_padding_and_distance_around_the_circle():
-    wide = padded(np.array([1.0, 2.0, 3.0]), np.array([2, 0, 1]))
-    np.testing.assert_array_equal(wide, [[1, 2], [np.nan, np.nan], [3, np.nan]])
-    eta, phi = np.zeros((1, 2)), np.array([[-3.1, -3.0]])  # 0.08 and 0.18 from the only object
-    assert nearest(np.array([1]), np.zeros(1), np.array([3.1]), eta, phi, 0.1).tolist() == [[0, -1]]
-
-
 # -- truth -------------------------------------------------------------------------------------------------
-
-
-def make_record(rows):
-    """From (event, code, status, mother, px, py[, pz]); mothers count within the event, 0 is none."""
-    event = np.array([row[0] for row in rows])
-    counts = np.bincount(event)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    mother = np.array([row[3] for row in rows])
-    p = np.array([[*row[4:], 0.0][:3] for row in rows], dtype=float)
-    status = np.array([row[2] for row in rows])
-    return Record(
-        offsets=offsets,
-        event=event,
-        code=np.array([row[1] for row in rows]),
-        status=status,
-        mother=np.where(mother > 0, mother + offsets[event], -1),
-        px=p[:, 0],
-        py=p[:, 1],
-        pz=p[:, 2],
-        energy=np.sqrt((p**2).sum(axis=1)),
-        vertex=np.zeros((int((status > 0).sum()), 3)),
-    )
 
 
 def ttbar_rows(event=0):
@@ -322,8 +278,8 @@ def ttbar_rows(event=0):
         return tuple(30 * f(phi) for f in at)
 
     return [
-        (event, 90, -11, 0, 0, 0),
-        (event, 21, -21, 0, 0, 0),
+        (event, 90, -11, -1, 0, 0),
+        (event, 21, -21, -1, 0, 0),
         (event, -6, -22, 1, 1, 0),  # 2
         (event, 6, -22, 1, 1, 0),  # 3
         (event, 6, -44, 3, 1, 0),  # 4: copy
@@ -411,8 +367,6 @@ def test_what_is_kept():
     assert keep_mask(events, "all").tolist() == [True] * 4
     assert keep_mask(events, "selected").tolist() == [False, True, False, True]
     assert keep_mask(events, "reconstructible").tolist() == [False, True, False, False]
-    with pytest.raises(ConfigError, match="selected"):
-        keep_mask(events, "select")
 
 
 # -- cards -------------------------------------------------------------------------------------------------
@@ -424,8 +378,8 @@ def test_what_is_kept():
         ("  tesla: 2.0", "  telsa: 2.0", "did you mean 'tesla'"),
         ("  threshold: 0.5", "  threshold: -1", "at least 0"),
         ("phi: 20}", "phi: 7}", "divide 360"),
-        ("phi: 20}", "phi: 0}", "phi is 0, but must be above 0"),
-        ("step: 0.1,", "step: 0,", "step is 0, but must be above 0"),
+        ("phi: 20}", "phi: 0}", "phi is 0, but must be a number above 0"),
+        ("step: 0.1,", "step: 0,", "step is 0, but must be a number above 0"),
         ("name: atlas", "nam: atlas", "no setting 'nam'"),
         ("{below: 3.2, constant: 0.05,", "{below: 1.2, constant: 0.05,", "rising"),
         ("  radius: 1.15 ", "  radius: wide # ", "radius is 'wide', but must be a number"),
@@ -435,7 +389,7 @@ def test_what_is_kept():
         ("0.20, 0.10, 0.04]", "0.20, 0.10]", "points: c is .* as many points"),
         ("  isolation: 0.4", "  isolated: 0.4", "isolat"),
         ("step: 0.1,", "step: 1.0e-9,", "step is 1e-09: more than"),
-        ("from: 0.0, to: 2.6", "from: -1.0, to: 2.6", "begin at -1.0, but .* at least 0"),
+        ("from: 0.0, to: 2.6", "from: -1.0, to: 2.6", "from is -1.0, but must be a number at least 0"),
         ("from: 0.0, to: 2.6", "from: 0.0, to: 0.0", "fewer than two edges"),
         ("efficiency: 0.99", "efficiency: 1.1", "efficiency is 1.1, but must be a number at least 0 and"),
         ("310: {ecal: 0.3", "310: {ecal: 0.4", "310: has shares that add up to 1.1"),
@@ -447,8 +401,3 @@ def test_a_wrong_card_says_what_is_wrong(card, old, new, said):
     with pytest.raises(ConfigError, match=said) as caught:
         parse_card(card.text.replace(old, new, 1))
     assert "\n" not in str(caught.value)
-
-
-def test_unknown_card_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="use atlas"):
-        load_card("atlass")

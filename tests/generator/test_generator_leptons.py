@@ -1,7 +1,5 @@
 """Leptons and missing energy of the generator, on hand-made records and through Pythia."""
 
-import dataclasses
-
 import awkward as ak
 import numpy as np
 import pytest
@@ -12,26 +10,21 @@ from pairton.errors import ConfigError
 from pairton.events import Events
 from pairton.events.vectors import polar
 from pairton.generator.card import load_card
-from pairton.generator.leptons import Found, find_leptons, near_jets, prompt
+from pairton.generator.leptons import MeasuredLeptons, find_leptons, near_jets, prompt
 from pairton.generator.production import produce, run_chunk
-from pairton.generator.pythia import PythiaRun, load_processes
-from pairton.generator.pythia_record import Record, flatten
+from pairton.generator.pythia import PythiaRun, flatten, load_processes
 from pairton.generator.settings import make_settings
-from pairton.generator.simulation import measure
-from pairton.generator.truth import slot_entries
+from pairton.generator.simulation import measure, slot_entries
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import load_topology
+from pythia_records import make_record
 
 N = 250
 
 
 def record(rows):
-    """One event, from (code, status, mother, px, py, pz); mothers count from 0, -1 is none."""
-    code, status, mother = (np.array([row[k] for row in rows]) for k in range(3))
-    p = np.array([row[3:] for row in rows], dtype=float)
-    energy = np.sqrt((p**2).sum(axis=1))
-    offsets, vertex = np.array([0, len(rows)]), np.zeros((int((status > 0).sum()), 3))
-    return Record(offsets, np.zeros(len(rows), int), code, status, mother, *p.T, energy, vertex)
+    """One event, from (code, status, mother, px, py, pz)."""
+    return make_record([(0, *row) for row in rows])
 
 
 def charge(code):
@@ -87,8 +80,7 @@ def test_the_lepton_of_a_tau_is_that_of_its_top():
 
 def shot(n, code, pt, eta):
     """n events with one lepton each."""
-    rows = record([(code, 23, -1, pt, 0, pt * np.sinh(eta))] * n)
-    return dataclasses.replace(rows, event=np.arange(n), offsets=np.arange(n + 1)).stable(charge)
+    return make_record([(k, code, 23, -1, pt, 0, pt * np.sinh(eta)) for k in range(n)]).stable(charge)
 
 
 @pytest.mark.parametrize("code", [11, -13])
@@ -133,7 +125,7 @@ def test_a_lepton_near_a_jet_is_part_of_it(card):
 
 def test_jets_are_looked_for_in_the_leptons_own_event():
     zeros, ones = np.zeros(2), np.ones(2)
-    leptons = Found(np.array([0, 2]), ones, zeros, zeros, ones, ones, np.array([11, 11]))
+    leptons = MeasuredLeptons(np.array([0, 2]), ones, zeros, zeros, ones, ones, np.array([11, 11]))
     jets = ak.zip({"eta": [[1.0], [0.0], [2.0, 0.1]], "phi": [[0.0], [0.0], [0.0, 0.1]]})
     assert near_jets(leptons, jets, 0.4).tolist() == [False, True]
 

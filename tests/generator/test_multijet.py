@@ -12,11 +12,10 @@ from pairton.cli.inspect_convert import inspect
 from pairton.errors import ConfigError
 from pairton.generator import hooks
 from pairton.generator import pythia as pythia_module
+from pairton.generator.jets import holds_quark
 from pairton.generator.production import Counts, produce, run_chunk
-from pairton.generator.pythia import PythiaRun, load_processes
-from pairton.generator.pythia_record import flatten
+from pairton.generator.pythia import PythiaRun, flatten, load_processes
 from pairton.generator.settings import make_settings
-from pairton.generator.tagging import holds_quark
 from pairton.topology import load_topology
 
 pytest.importorskip("pythia8mc")

@@ -15,7 +15,7 @@ from pairton.errors import PairtonError
 from pairton.events.tags import parse_table
 from pairton.formats.files import expand
 from pairton.generator.card import parse_card
-from pairton.generator.leshouches import scan
+from pairton.generator.pythia import scan
 from pairton.kinematics.fit_settings import parse_settings
 from pairton.models.onnx_file import operators, read_onnx
 from pairton.models.storage import parse_info

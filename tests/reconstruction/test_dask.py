@@ -303,7 +303,7 @@ def main_without_exit(arguments):
 
 def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_path, capsys):
     pytest.importorskip("pythia8mc")
-    from pairton.generator.production import NOTE, parts_folder, produce
+    from pairton.generator.production import Task, make_chunk, parts_folder, produce
     from pairton.generator.settings import make_settings
 
     sample = make_settings("ttbar_allhad", 12, seed=3, keep="all").with_sizes(4, 4)
@@ -314,8 +314,7 @@ def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_pa
     assert ak.array_equal(one.jets, other.jets)
     parts = parts_folder(tmp_path / "here.h5")
     parts.mkdir()  # complete, and killed before the chunks were removed
-    settings = make_settings("ttbar_allhad", 12, seed=3, keep="all")
-    (parts / NOTE).write_text(json.dumps(settings.as_dict()))
+    make_chunk(Task(make_settings("ttbar_allhad", 12, seed=3, keep="all"), 0, parts / "chunk-00000.part"))
     again = ["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--seed", "3", "--keep", "all", "--resume"]
     main_without_exit(again)
     assert "is complete" in capsys.readouterr().out

@@ -221,7 +221,10 @@ def _children(kind: Any, raw: object) -> Iterator[tuple[str, Any, object]]:
     kind = _fitting(kind, raw)
     arguments = get_args(kind)
     if _is_class(kind) and isinstance(raw, Mapping):
-        hints = get_type_hints(kind, include_extras=True)
+        if dataclasses.is_dataclass(kind):
+            hints = get_type_hints(kind, include_extras=True)
+        else:
+            hints = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         yield from ((f".{name}", hints[name], raw[name]) for name in _fields(kind) if name in raw)
     elif isinstance(raw, Mapping) and len(arguments) == 2:
         yield from ((f".{key}", arguments[0], key) for key in raw)

@@ -76,48 +76,40 @@ def generate(
     \b
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
-    from pairton.generator.production import is_complete
-    from pairton.generator.settings import make_settings
-    from pairton.making import generate as run
-
-    settings = make_settings(topology, n_events, **sample)
-    if resume and is_complete(settings, output, force):
-        click.echo(f"{output} is complete")
-        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("simulating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
+    from pairton._common.parallel import workers
+    from pairton.generator.production import produce
+    from pairton.generator.settings import make_settings
+
+    settings = make_settings(topology, n_events, **sample)
+    rate = TextColumn("{task.fields[rate]}")
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
+    chunks = 0
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         row = bar.add_task("", total=settings.n_events, rate="")
 
         def progress(new: bool, counts: Counts) -> None:
+            nonlocal chunks
+            chunks += 1
             bar.update(row, advance=counts.simulated)
-            speed = bar.tasks[row].speed
-            if new and speed:
+            if new and (speed := bar.tasks[row].speed):
                 bar.update(row, rate=f"{speed:.0f} events/s")
 
-        how: dict[str, Any] = {"jobs": 1 if jobs is None else jobs, "resume": resume, "force": force}
-        counts = run(topology, output, n_events, progress=progress, **how, **sample)
+        with workers(1 if jobs is None else jobs) as pool:
+            counts = produce(settings, output, resume=resume, force=force, progress=progress, **pool)
     click.echo(report(counts))
-    click.echo(f"wrote {output}")
+    click.echo(f"wrote {output}" if chunks else f"{output} is complete")
 
 
 def report(counts: Counts) -> str:
     """The counts as a table; with weights, also their sum and the effective number of events."""
     numbers = {name: number for name, number in vars(counts).items() if isinstance(number, int)}
-    shown = max(1, counts.simulated)  # all may have been vetoed
-    width = max(map(len, numbers))
-    shares = {name: f"{number / shown:8.2%}" if name != "tried" else "" for name, number in numbers.items()}
-    lines = [f"{name:{width}}  {number:>10,}  {shares[name]}".rstrip() for name, number in numbers.items()]
+    simulated = max(1, counts.simulated)  # all may have been vetoed
+    shares = {name: f"{number / simulated:8.2%}" if name != "tried" else "" for name, number in numbers.items()}
+    lines = [f"{name:15}  {number:>10,}  {shares[name]}".rstrip() for name, number in numbers.items()]
     if counts.sum_of_weights != counts.kept:
-        lines.append(
-            f"{'weights':{width}}  {counts.sum_of_weights:>10.5g}  effective number {counts.effective:,.0f}"
-        )
+        effective = f"effective number {counts.effective:,.0f}"
+        lines.append(f"{'weights':15}  {counts.sum_of_weights:>10.5g}  {effective}")
     return "\n".join(lines)

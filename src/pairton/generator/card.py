@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from pairton._common.atomic import note_input
-from pairton._common.configuration import check_keys, configure, parse_yaml, read_text, sensible
+from pairton._common.configuration import configure, parse_yaml, read_text
 from pairton.errors import ConfigError, nearest
 from pairton.events.tags import FLAVOURS, TagTable, parse_table
 
-__all__ = [
-    "BTag",
-    "Calorimeter",
-    "Card",
-    "Field",
-    "Grid",
-    "Jets",
-    "Leptons",
-    "Matching",
-    "Muons",
-    "load_card",
-    "parse_card",
-]
+__all__ = ["BTag", "Calorimeter", "Card", "Field", "Grid", "Jets", "Leptons", "Rings", "load_card", "parse_card"]
 
 CARDS = Path(__file__).parent / "cards"
 SCORE_CUTS = np.array([0.02, *np.arange(1, 20) / 20, 0.98])
@@ -51,6 +39,56 @@ class Field(Struct, frozen=True):
     half_length: AboveZero  # m
 
 
+class Region(Struct, frozen=True):
+    """Values up to some |eta|."""
+
+    below: Number
+
+
+def in_region(regions: Sequence[Region], abs_eta: Floats) -> tuple[npt.NDArray[np.bool_], list[Floats]]:
+    """Which |eta| are within the regions, and each value there; beyond, those of the last region."""
+    edges, *values = np.array([astuple(region) for region in regions]).T
+    region = np.searchsorted(edges, abs_eta)
+    return region < len(edges), [value[np.minimum(region, len(edges) - 1)] for value in values]
+
+
+def _check_rising(regions: Iterable[Region], name: str) -> None:
+    edges = [region.below for region in regions]
+    if not edges or any(low >= high for low, high in pairwise(edges)):
+        raise ValueError(f"{name} has regions below {edges}: order them by rising |eta|")
+
+
+class Resolution(Region, frozen=True):
+    """The resolution of a calorimeter."""
+
+    constant: Number
+    stochastic: Number
+    noise: Number
+
+
+class Rings(Struct, frozen=True, rename={"low": "from", "high": "to"}):
+    """Rings of towers of equal width: their edges in |eta|, or the first, the last and the step between them."""
+
+    phi: AboveZero  # width of a tower in degrees
+    edges: tuple[Number, ...] = ()
+    low: Number = 0.0
+    high: Number = 0.0
+    step: AboveZero = 1.0
+
+    def __post_init__(self) -> None:
+        if not (360 / self.phi).is_integer() or 360 / self.phi > MOST_TOWERS:
+            raise ValueError(f"phi is {self.phi} degrees, but must divide 360, into {MOST_TOWERS} at most")
+        if not self.edges and (self.high - self.low) / self.step > MOST_TOWERS:
+            raise ValueError(f"step is {self.step}: more than {MOST_TOWERS} rings")
+        if len(self.all_edges) < 2:
+            raise ValueError("a ring has fewer than two edges: give the lower and the upper one")
+
+    @property
+    def all_edges(self) -> Sequence[float]:
+        count = max(round((self.high - self.low) / self.step), 0) + 1
+        return self.edges or np.linspace(self.low, self.high, count).tolist()
+
+
 class Grid(NamedTuple):
     """Rings of calorimeter towers in |eta|, each with its own number of towers in phi."""
 
@@ -58,37 +96,31 @@ class Grid(NamedTuple):
     n_phi: Ints  # (rings,): towers per ring
 
 
-class Resolution(Struct, frozen=True):
-    """The resolution of a calorimeter up to some |eta|."""
-
-    below: Number
-    constant: Number
-    stochastic: Number
-    noise: Number
-
-
 class Calorimeter(Struct, frozen=True, dict=True):
     """Towers, their resolution and their thresholds."""
 
     threshold: Number  # GeV
     significance: Number  # least energy of a tower, in units of its resolution
-    towers: tuple[dict[str, Any], ...]  # edges, or from, to and step in |eta|; phi in degrees
+    towers: tuple[Rings, ...]
     resolution: tuple[Resolution, ...]
 
     def __post_init__(self) -> None:
         _check_rising(self.resolution, "resolution")
-        if not len(self.grid.n_phi):
-            raise ValueError("towers has no rings")
+        edges = [rings.all_edges for rings in self.towers]
+        if not edges or any(not np.isclose(one[-1], other[0]) for one, other in pairwise(edges)):
+            raise ValueError(f"towers end and begin at {[(e[0], e[-1]) for e in edges]}: rings must be contiguous")
+        if np.any(np.diff(self.grid.edges) <= 0):
+            raise ValueError("towers have edges that do not rise: order them by rising |eta|")
 
     @cached_property
     def grid(self) -> Grid:
-        return _grid(self.towers)
+        edges = [self.towers[0].all_edges[0], *(edge for rings in self.towers for edge in rings.all_edges[1:])]
+        n_phi = [[round(360 / rings.phi)] * (len(rings.all_edges) - 1) for rings in self.towers]
+        return Grid(np.array(edges), np.concatenate(n_phi).astype(np.int64))
 
     def sigma(self, abs_eta: Floats, energy: Floats) -> Floats:
         """The resolution in GeV."""
-        edges, *terms = np.array([astuple(region) for region in self.resolution]).T
-        region = np.minimum(np.searchsorted(edges, abs_eta), len(edges) - 1)
-        constant, stochastic, noise = (term[region] for term in terms)
+        constant, stochastic, noise = in_region(self.resolution, abs_eta)[1]
         return np.asarray(np.sqrt((constant * energy) ** 2 + stochastic**2 * energy + noise**2))
 
 
@@ -103,10 +135,9 @@ class Share(Struct, frozen=True):
             raise ValueError(f"has shares that add up to {self.ecal + self.hcal:g}: at most 1 is there")
 
 
-class MuonRegion(Struct, frozen=True):
-    """The efficiency and resolution of muons up to some |eta|."""
+class MuonRegion(Region, frozen=True):
+    """The efficiency and resolution of muons."""
 
-    below: Number
     efficiency: Part
     constant: Number
     slope: Number
@@ -233,7 +264,7 @@ class Card(Struct, frozen=True):
     field: Field
     ecal: Calorimeter
     hcal: Calorimeter
-    deposits: dict[int | str, Share]  # |PDG code| -> energy shares; `other`: all other codes
+    deposits: dict[int | Literal["other"], Share]  # |PDG code| -> energy shares; `other`: all other codes
     muons: Muons
     leptons: Leptons
     jets: Jets
@@ -244,9 +275,6 @@ class Card(Struct, frozen=True):
     def __post_init__(self) -> None:
         if "other" not in self.deposits:
             raise ValueError("deposits must have shares of ecal and hcal for PDG codes, and for `other`")
-        for code in self.deposits:
-            if code != "other" and not str(code).lstrip("-").isdecimal():
-                raise ValueError(f"deposits has {code!r}: give PDG codes, and `other`")
 
     def shares(self, codes: Iterable[int]) -> Floats:
         """(n, 2): shares of the energy in ECal and HCal for |PDG codes| (n,)."""
@@ -275,60 +303,16 @@ class Card(Struct, frozen=True):
 
 def load_card(name_or_path: str | Path) -> Card:
     """Load a built-in card by name, or one from a YAML file."""
-    path = Path(name_or_path)
-    builtin = CARDS / f"{name_or_path}.yaml"
+    path, built_in = Path(name_or_path), {path.stem: path for path in CARDS.glob("*.yaml")}
     if path.suffix not in (".yaml", ".yml"):
-        known = sorted(p.stem for p in CARDS.glob("*.yaml"))
-        if str(name_or_path) not in known:
-            hint = nearest(str(name_or_path), known)
-            raise ConfigError(f"no card {str(name_or_path)!r}: use {', '.join(known)} or a .yaml file{hint}")
-        path = builtin
+        if str(path) not in built_in:
+            hint = nearest(str(path), built_in)
+            raise ConfigError(f"no card {str(path)!r}: use {', '.join(sorted(built_in))} or a .yaml file{hint}")
+        path = built_in[str(path)]
     note_input(path)
     return parse_card(read_text(path), where=path.name)
 
 
 def parse_card(text: str, where: str = "card") -> Card:
     """Make a card from YAML text. Raise ConfigError for unknown keys and wrong values."""
-    raw = check_keys(parse_yaml(text, where), where, [name for name in Card.__struct_fields__ if name != "text"])
-    with sensible(where):  # towers are not typed
-        return configure(Card, {**raw, "text": text}, where)
-
-
-def _check_rising(regions: Iterable[Resolution | MuonRegion], name: str) -> None:
-    edges = [region.below for region in regions]
-    if not edges or any(low >= high for low, high in pairwise(edges)):
-        raise ValueError(f"{name} has regions below {edges}: order them by rising |eta|")
-
-
-def _grid(towers: Iterable[dict[str, Any]]) -> Grid:
-    edges: list[float] = []
-    n_phi: list[int] = []
-    for part in towers:
-        keys = ["edges", "phi"] if "edges" in part else ["from", "to", "step", "phi"]
-        check_keys(part, "towers", keys, keys)
-        for name in keys[-2:]:
-            if name != "edges" and not part[name] > 0:
-                raise ValueError(f"towers: {name} is {part[name]}, but must be above 0")
-        if "edges" in part:
-            more = [float(edge) for edge in part["edges"]]
-        else:
-            rings = (part["to"] - part["from"]) / part["step"]
-            if rings > MOST_TOWERS:
-                raise ValueError(f"towers: step is {part['step']}: more than {MOST_TOWERS} rings")
-            more = np.linspace(part["from"], part["to"], max(round(rings), 0) + 1).tolist()
-        around = 360 / part["phi"]
-        if around != round(around) or around > MOST_TOWERS:
-            raise ValueError(
-                f"towers: phi is {part['phi']} degrees, but must divide 360, into {MOST_TOWERS} at most"
-            )
-        if len(more) < 2:
-            raise ValueError("towers has rings with fewer than two edges: give the lower and the upper one")
-        if not min(more) >= 0:
-            raise ValueError(f"towers begin at {min(more)}, but |eta| must be at least 0")
-        if edges and not np.isclose(edges[-1], more[0]):
-            raise ValueError(f"towers jump from {edges[-1]} to {more[0]}: rings must be contiguous")
-        edges += more[1:] if edges else more
-        n_phi += [int(around)] * (len(more) - 1)
-    if np.any(np.diff(edges) <= 0):
-        raise ValueError("towers have edges that do not rise: order them by rising |eta|")
-    return Grid(np.array(edges), np.array(n_phi, dtype=np.int64))
+    return replace(configure(Card, parse_yaml(text, where), where), text=text)

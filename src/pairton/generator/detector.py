@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import astuple
 
-from pairton.generator.card import Calorimeter, Card, Field
+from pairton.generator.card import Calorimeter, Card, Field, in_region
 
 __all__ = ["Momenta", "Particles", "detect", "joined", "lognormal", "propagate", "towers"]
 
@@ -24,33 +23,40 @@ LIGHT = 0.299792458  # GeV per tesla and metre
 
 
 @dataclass(frozen=True)
-class Particles:
-    """Stable particles of a batch: momenta in GeV, production points in metres."""
+class Momenta:
+    """Four-momenta in GeV, ordered by event."""
 
     event: Ints
-    code: Ints  # PDG
-    charge: Floats  # in units of the proton's
     px: Floats
     py: Floats
     pz: Floats
     energy: Floats
-    x: Floats
-    y: Floats
-    z: Floats
 
-    def __getitem__(self, where: npt.NDArray[Any]) -> Particles:
-        return Particles(*(getattr(self, column.name)[where] for column in fields(self)))
+    def __getitem__(self, where: npt.NDArray[Any]) -> Self:
+        return type(self)(*(getattr(self, column.name)[where] for column in fields(self)))
+
+    @property
+    def pt(self) -> Floats:
+        return np.asarray(np.hypot(self.px, self.py))
+
+    @property
+    def eta(self) -> Floats:
+        return np.asarray(np.arcsinh(self.pz / np.maximum(self.pt, 1e-9)))
+
+    @property
+    def phi(self) -> Floats:
+        return np.asarray(np.arctan2(self.py, self.px))
 
 
 @dataclass(frozen=True)
-class Momenta:
-    """Four-momenta for the jet finder, ordered by event."""
+class Particles(Momenta):
+    """Stable particles of a batch, with production points in metres."""
 
-    event: Ints
-    px: Floats
-    py: Floats
-    pz: Floats
-    energy: Floats
+    code: Ints  # PDG
+    charge: Floats  # in units of the proton's
+    x: Floats
+    y: Floats
+    z: Floats
 
 
 def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
@@ -59,9 +65,8 @@ def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.N
     Neutral particles fly straight. Charged ones follow a helix to the barrel or to the endcap, whichever comes
     first. Particles produced outside are lost.
     """
-    px, py, pz = particles.px, particles.py, particles.pz
+    px, py, pz, pt = particles.px, particles.py, particles.pz, particles.pt
     x, y, z = particles.x, particles.y, particles.z
-    pt = np.hypot(px, py)
     inside = (np.hypot(x, y) < field.radius) & (np.abs(z) < field.half_length) & (pt > 1e-6)
     pt = np.maximum(pt, 1e-6)
 
@@ -151,28 +156,19 @@ def towers(
 
     eta = np.where(side == 1, 1.0, -1.0) * (low + in_eta * (high - low))
     phi = (sector + in_phi) / grid.n_phi[ring] * 2 * np.pi - np.pi
-    return _massless(event[kept], measured[kept] / np.cosh(eta[kept]), eta[kept], phi[kept])
-
-
-def _massless(event: Ints, pt: Floats, eta: Floats, phi: Floats) -> Momenta:
-    return Momenta(event, pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta))
+    pt = measured / np.cosh(eta)
+    return Momenta(event, pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta))[kept]
 
 
 def _muons(particles: Particles, card: Card, rng: np.random.Generator) -> Momenta:
     """Muons that the tracker finds, smeared."""
-    muon = np.abs(particles.code) == 13
-    px, py, pz = particles.px[muon], particles.py[muon], particles.pz[muon]
-    pt = np.hypot(px, py)
-    eta = np.arcsinh(pz / np.maximum(pt, 1e-9))
-    edges, *terms = np.array([astuple(region) for region in card.muons.regions]).T
-    region = np.searchsorted(edges, np.abs(eta))
-    covered = region < len(edges)
-    efficiency, constant, slope = (term[np.where(covered, region, 0)] for term in terms)
-    chance, normal = rng.random(len(pt)), rng.standard_normal(len(pt))
-    kept = covered & (pt > card.muons.pt) & (chance < efficiency)
+    muons = particles[np.abs(particles.code) == 13]
+    pt = muons.pt
+    covered, (efficiency, constant, slope) = in_region(card.muons.regions, np.abs(muons.eta))
+    uniform, normal = rng.random(len(pt)), rng.standard_normal(len(pt))
+    kept = covered & (pt > card.muons.pt) & (uniform < efficiency)
     factor = lognormal(np.ones_like(pt), np.hypot(constant, slope * pt), normal)
-    scaled = [(factor * part)[kept] for part in (px, py, pz, particles.energy[muon])]
-    return Momenta(particles.event[muon][kept], *scaled)
+    return Momenta(muons.event, *(factor * part for part in (muons.px, muons.py, muons.pz, muons.energy)))[kept]
 
 
 def detect(particles: Particles, card: Card, rng: np.random.Generator) -> Momenta:
@@ -193,7 +189,5 @@ def joined(parts: Sequence[Momenta]) -> Momenta:
     """Concatenate momenta, ordered by event."""
     event = np.concatenate([part.event for part in parts])
     order = np.argsort(event, kind="stable")
-    columns = [
-        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("px", "py", "pz", "energy")
-    ]
-    return Momenta(event[order], *columns)
+    names = ("px", "py", "pz", "energy")
+    return Momenta(event, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))[order]

@@ -18,8 +18,7 @@ MOST_DECAYS = 10_000  # W decays drawn per event before we give up on Pairton:le
 MOST_TRIES = 1_000_000  # vetoed events in a row (minutes) before we give up on Pairton:jets and Pairton:bjets
 
 # Cuts of `Pairton:jets` and `Pairton:bjets`, in GeV. They are looser than a selection at 25 GeV, since jets may
-# still
-# gain energy.
+# still gain energy.
 SCALE = 10.0  # where the shower is interrupted; softer emissions rarely make a jet
 PT_AT_SCALE = 20.0  # of jets when the shower is interrupted
 PT_AT_END = 18.0  # of jets after the shower
@@ -47,10 +46,6 @@ class Vetoes:
     jets: int = 0  # least number of jets of partons
     bjets: int = 0  # least number of jets of partons with a b quark
 
-    @property
-    def any(self) -> bool:
-        return self != Vetoes()
-
 
 def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes]:
     """Split off the lines that start with `Pairton:`. Return the others, and the vetoes that those lines change.
@@ -61,8 +56,7 @@ def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes
     others = []
     for line in lines:
         if own := OWN.fullmatch(line):
-            change: dict[str, Any] = {own[1]: int(own[2])}
-            vetoes = replace(vetoes, **change)
+            vetoes = replace(vetoes, **{own[1]: int(own[2])})  # type: ignore[arg-type]  # none is a filter
         else:
             others.append(line)
     return others, vetoes

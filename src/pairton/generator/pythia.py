@@ -1,12 +1,17 @@
-"""Runs Pythia 8: its settings, and batches of events with their weights."""
+"""Runs Pythia 8: its settings, Les Houches files, batches of events with their weights, and their records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import awkward as ak
 import numpy as np
@@ -14,14 +19,32 @@ import numpy.typing as npt
 
 from pairton._common.configuration import read_yaml
 from pairton.errors import ConfigError, InputError, MissingExtraError, nearest
+from pairton.formats.files import refuse_inflated
+from pairton.generator.detector import Momenta, Particles
 from pairton.generator.hooks import MOST_DECAYS, MOST_TRIES, Filter, Vetoes, make_hook, split_lines
 from pairton.topology import Topology
 
-__all__ = ["MAX_SEED", "Processes", "PythiaRun", "load_processes", "versions"]
+__all__ = [
+    "MAX_SEED",
+    "LHEFile",
+    "Processes",
+    "PythiaRun",
+    "Record",
+    "flatten",
+    "load_processes",
+    "scan",
+    "versions",
+]
 
 MAX_SEED = 900_000_000  # Pythia's limit; 0 would mean the time of day
 ALL_USED = (3, 4)  # weight strategies of Les Houches files, without sign, in which Pythia uses every event
+BLOCK = re.compile(rb"\s*<(init|event)[\s>]")  # of a Les Houches file, but not <initrwgt>, <eventgroup>
+MOST_LINE = 2**16  # bytes of a line of a Les Houches file that are read at once
 WEIGHTED = ("PhaseSpace:bias2Selection", "Enhancements:doEnhance")  # flags that give events weights
+
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,11 +73,8 @@ class Processes:
                 f"Pythia would simulate {name}, but with --lhe the events come from the file: leave out {name} "
                 "and give the topology of these events, or leave out --lhe"
             )
-        process = (
-            topology.extras.process or self.built_in.get(topology.name, ())
-            if name is None
-            else self.built_in[name]
-        )
+        own = topology.extras.process or self.built_in.get(topology.name, ())
+        process = own if name is None else self.built_in[name]
         if lhe:
             process = tuple(filter(_is_on_particle, process))
         elif not further and all(map(_is_on_particle, process)):
@@ -87,14 +107,6 @@ def load_processes() -> Processes:
     )
 
 
-def _pythia8() -> Any:
-    try:
-        import pythia8mc
-    except ImportError as error:
-        raise MissingExtraError("generate", "pythia8mc") from error
-    return pythia8mc
-
-
 def versions() -> dict[str, str]:
     """The versions of Pythia and FastJet."""
     names = ("pythia8mc", "fastjet")
@@ -102,6 +114,49 @@ def versions() -> dict[str, str]:
         return {name: version(name) for name in names}
     except PackageNotFoundError as error:
         raise MissingExtraError("generate", str(error.name)) from error
+
+
+# -- Les Houches files -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LHEFile:
+    """A Les Houches file."""
+
+    path: str
+    n_events: int
+    sha256: str
+
+
+def scan(path: str | Path) -> LHEFile:
+    """Count the events of a file, plain or gzipped, and hash its content."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: this is not a regular file: copy its content to a file first")
+    digest, size, n_events = hashlib.sha256(), 0, 0
+    try:
+        stored = path.stat().st_size
+        with _open(path) as stream:
+            for line in iter(partial(stream.readline, MOST_LINE), b""):
+                digest.update(line)
+                size += len(line)
+                refuse_inflated(str(path), size, stored)
+                if match := BLOCK.match(line):  # before <init>, headers and comments may mention any tag
+                    n_events = 0 if match[1] == b"init" else n_events + 1
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    if not n_events:
+        raise InputError(f"{path} has no <event>: --lhe takes a Les Houches event file, plain or gzipped")
+    return LHEFile(str(path.resolve()), n_events, digest.hexdigest())
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as stream:
+        zipped = stream.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+
+
+# -- a run -------------------------------------------------------------------------------------------------
 
 
 class PythiaRun:
@@ -121,9 +176,10 @@ class PythiaRun:
         lhe: Path | None = None,
         skip: int = 0,
     ) -> None:
-        pythia8 = _pythia8()
-        if not 1 <= seed <= MAX_SEED:
-            raise ConfigError(f"seed {seed} of Pythia must lie between 1 and {MAX_SEED}")
+        try:
+            import pythia8mc as pythia8
+        except ImportError as error:
+            raise MissingExtraError("generate", "pythia8mc") from error
         self._pythia = pythia8.Pythia("", False)
         self._lhe = lhe is not None
         own = ["Print:quiet = on", "Random:setSeed = on", f"Random:seed = {seed}"]
@@ -144,18 +200,16 @@ class PythiaRun:
         if self._weighted and self._lhe:
             raise ConfigError(f"--lhe has weights of its own: leave out {' and '.join(WEIGHTED)}")
         # Pythia keeps only a pointer to the hook, so we must keep the hook alive.
-        recorded = vetoes.any or self._weighted or self._lhe
+        recorded = vetoes != Vetoes() or self._weighted or self._lhe
         self._hook = make_hook(pythia8, self._pythia, vetoes) if recorded else None
         if self._hook is not None:
             self._pythia.setUserHooksPtr(self._hook)
         if not self._pythia.init():
-            raise (
-                InputError(f"Pythia cannot start from {lhe}: is it a Les Houches event file?")
-                if lhe is not None
-                else ConfigError(
-                    "Pythia cannot start with these settings: check that `process:` of the topology or --pythia "
-                    "switches on a process"
-                )
+            if lhe is not None:
+                raise InputError(f"Pythia cannot start from {lhe}: is it a Les Houches event file?")
+            raise ConfigError(
+                "Pythia cannot start with these settings: check that `process:` of the topology or --pythia "
+                "switches on a process"
             )
         if self._hook is not None and self._lhe:
             events = self._pythia.getLHAupPtr()
@@ -203,3 +257,56 @@ class PythiaRun:
             return n_events
         passed: list[int] = self._hook.passed
         return passed[min(n_events, len(passed)) - 1] if passed else self._hook.tried
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Record(Momenta):
+    """The entries of Pythia's record of all events of a batch, concatenated."""
+
+    code: Ints  # PDG
+    status: Ints  # Pythia's, positive for stable particles
+    mother: Ints  # entry of the (first) mother, -1 for none
+    vertex: Floats  # (stable particles, 3): production points, m
+    n_events: int
+
+    def __len__(self) -> int:
+        return self.n_events
+
+    def stable(self, charge: Callable[[int], float]) -> Particles:
+        """The stable particles. `charge` returns the charge of a PDG code."""
+        keep = np.flatnonzero(self.status > 0)
+        codes, where = np.unique(self.code[keep], return_inverse=True)
+        charges = np.array([charge(int(code)) for code in codes], dtype=np.float64)
+        columns = {name: getattr(self, name)[keep] for name in ("event", "px", "py", "pz", "energy", "code")}
+        x, y, z = self.vertex.T
+        return Particles(**columns, charge=charges[where], x=x, y=y, z=z)
+
+
+def flatten(batch: ak.Array) -> Record:
+    """The record of a batch from Pythia's `nextBatch`, without failed events."""
+    if ak.all(ak.is_none(batch)):  # its fields have no names then
+        none, real = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return Record(none, real, real, real, real, none, none, none, np.zeros((0, 3)), 0)
+    particles = batch[~ak.is_none(batch)].prt
+    counts = np.asarray(ak.num(particles, axis=1), dtype=np.int64)
+    event = np.repeat(np.arange(len(counts)), counts)
+    flat = ak.flatten(particles, axis=1)
+    status, mother = (np.asarray(flat[name], dtype=np.int64) for name in ("status", "mother1"))
+    produced: Any = flat.vProd[status > 0]  # None at the origin
+    vertex = [np.asarray(ak.fill_none(produced[name], 0.0)) / 1000 for name in ("px", "py", "pz")]  # from mm
+    px, py, pz, energy = (np.asarray(flat.p[name]) for name in ("px", "py", "pz", "e"))
+    return Record(
+        event,
+        px,
+        py,
+        pz,
+        energy,
+        code=np.asarray(flat.id, dtype=np.int64),
+        status=status,
+        mother=np.where(mother > 0, mother + (np.cumsum(counts) - counts)[event], -1),
+        vertex=np.stack(vertex, axis=1),
+        n_events=len(counts),
+    )

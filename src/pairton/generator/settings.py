@@ -12,13 +12,11 @@ import numpy as np
 
 from pairton._common.atomic import note_input
 from pairton._version import __version__
-from pairton.errors import ConfigError
+from pairton.errors import ConfigError, nearest
 from pairton.generator.card import Card, load_card
 from pairton.generator.hooks import Filter
-from pairton.generator.leshouches import LHEFile, scan
-from pairton.generator.pythia import MAX_SEED, load_processes, versions
-from pairton.generator.simulation import KEEP
-from pairton.generator.truth import check_topology
+from pairton.generator.pythia import MAX_SEED, LHEFile, load_processes, scan, versions
+from pairton.generator.simulation import KEEP, check_topology
 from pairton.topology import Topology, builtin_topologies, load_topology, parse_topology
 
 __all__ = ["CHUNK", "MAX_CHUNKS", "Settings", "detector_rng", "make_settings", "pythia_seed"]
@@ -53,7 +51,8 @@ class Settings:
                 f"n_events is {self.n_events}, but must lie between 1 and {most}: use more seeds for more"
             )
         if self.keep not in KEEP:
-            raise ConfigError(f"keep is {self.keep!r}, but must be one of {', '.join(KEEP)}")
+            hint = nearest(self.keep, KEEP)
+            raise ConfigError(f"keep is {self.keep!r}, but must be one of {', '.join(KEEP)}{hint}")
         if self.lhe is not None and self.n_events > self.lhe.n_events:
             raise ConfigError(f"n_events is {self.n_events}, but {self.lhe.path} has {self.lhe.n_events} events")
 
@@ -72,8 +71,8 @@ class Settings:
         Samples that differ only in the detector, the selection, or how many events are made and kept have the same
         collisions, and so the same ids. A model that was trained on one of them is then known to have seen them.
         """
-        every = self.as_dict()
-        collisions = {name: every[name] for name in ("lines", "filter", "seed", "versions", "chunk", "batch")}
+        plain = self.as_dict()
+        collisions = {name: plain[name] for name in ("lines", "filter", "seed", "versions", "chunk", "batch")}
         collisions["lhe"] = None if self.lhe is None else self.lhe.sha256
         text = json.dumps(collisions, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
@@ -109,9 +108,10 @@ def make_settings(
     tree = load_topology(topology)
     check_topology(tree)
     lines = processes.lines(tree, lhe is not None, pythia, process)
+    file = None
     if lhe is not None:
         note_input(lhe)
-    file = None if lhe is None else scan(lhe)
+        file = scan(lhe)
     if n_events is None:
         if file is None:
             raise ConfigError("-n is missing: say how many events to simulate")

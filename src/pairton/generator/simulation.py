@@ -8,21 +8,26 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, nearest
+from pairton.errors import TopologyError
 from pairton.events import Events
+from pairton.events.matching import fill_slots, from_taus, match_slots, pdg_codes, unknown_names
 from pairton.events.objects import make_jets, make_met
 from pairton.generator.card import Card
 from pairton.generator.detector import Momenta, detect, joined
-from pairton.generator.jet_finding import find_jets
+from pairton.generator.jets import find_jets, tags
 from pairton.generator.leptons import ELECTRON, MUON, find_leptons, near_jets, prompt
-from pairton.generator.pythia_record import Record
-from pairton.generator.tagging import tags
-from pairton.generator.truth import match, neutrinos, slot_entries, true_energies
-from pairton.topology import JET, Topology
+from pairton.generator.pythia import Record
+from pairton.topology import JET, Topology, collection_name
 
-__all__ = ["KEEP", "keep_mask", "measure", "simulate"]
+__all__ = ["KEEP", "check_topology", "keep_mask", "match", "measure", "simulate", "slot_entries"]
+
+Ints = npt.NDArray[np.int64]
+Truth = npt.NDArray[np.int32]
 
 KEEP = ("all", "selected", "reconstructible")
+KINDS = ("jet", "lepton", "electron", "muon", "met")
+RESONANCE, OUTGOING = 22, 23  # Pythia's status codes, without sign, of the hard process
+NEUTRINOS = (12, 14, 16)
 
 
 def simulate(
@@ -34,10 +39,15 @@ def simulate(
 ) -> Events:
     """Events with truth from a batch. The column `found` says whether the hard process has all slots."""
     slots = slot_entries(record, topology)
-    columns = {"found": (slots >= 0).all(axis=1)} | (neutrinos(record) if "met" in topology.kinds else {})
+    columns = {"found": (slots >= 0).all(axis=1)}
+    if "met" in topology.kinds:  # the summed momenta of the neutrinos of the hard process
+        at = (np.abs(record.status) == OUTGOING) & np.isin(np.abs(record.code), NEUTRINOS)
+        for name in ("px", "py", "pz"):
+            momentum = np.bincount(record.event[at], getattr(record, name)[at], len(record))
+            columns[f"neutrino_{name}"] = momentum.astype(np.float64)
     events = Events(measure(record, charge, card, rng), topology, columns=columns)
     truth = match(events, record, slots, card.matching.radius)
-    return events.replace(truth=truth, objects=true_energies(events, record, slots, truth))
+    return events.replace(truth=truth, objects=_with_true_energies(events, record, slots, truth))
 
 
 def measure(
@@ -48,16 +58,15 @@ def measure(
     particles = record.stable(charge)
     leptons, removed = find_leptons(particles, prompt(record), card.leptons, rng)
     inputs = detect(particles[~removed], card, rng)
-    found = find_jets(inputs, n, card.jets)
-    while (near := near_jets(leptons, found, card.leptons.isolation)).any():
+    clusters = find_jets(inputs, n, card.jets)
+    while (near := near_jets(leptons, clusters, card.leptons.isolation)).any():
         inputs, leptons = joined([inputs, leptons[near]]), leptons[~near]
-        found = find_jets(inputs, n, card.jets)
-    jets = make_jets(
-        pt=found.pt, eta=found.eta, phi=found.phi, energy=found.energy, **tags(found, record, card.btag, rng)
-    )
+        clusters = find_jets(inputs, n, card.jets)
+    columns = {name: clusters[name] for name in ("pt", "eta", "phi", "energy")}
+    jets = make_jets(**columns, **tags(clusters, record, card.btag, rng))
     every = leptons.objects(n)
     kinds = {"electron": every[every.flavour == ELECTRON], "muon": every[every.flavour == MUON]}
-    return {JET: jets, "lepton": every, **kinds, "met": _met([inputs, leptons], found)}
+    return {JET: jets, "lepton": every, **kinds, "met": _met([inputs, leptons], clusters)}
 
 
 def _met(parts: Sequence[Momenta], jets: ak.Array) -> ak.Array:
@@ -73,10 +82,71 @@ def _met(parts: Sequence[Momenta], jets: ak.Array) -> ak.Array:
 def keep_mask(events: Events, keep: str) -> npt.NDArray[np.bool_]:
     """Which events to keep: `all`, those `selected` by the topology, or of these the `reconstructible` ones, in
     which at least one particle has all its objects within the cuts."""
-    if keep not in KEEP:
-        raise ConfigError(f"keep {keep!r}: choose one of {', '.join(KEEP)}{nearest(keep, KEEP)}")
     if keep == "all":
         return np.ones(len(events), dtype=bool)
     if keep == "selected":
         return events.selected
     return np.asarray(events.selected & events.keep(events.passes).present.any(axis=1))
+
+
+# -- truth -------------------------------------------------------------------------------------------------
+
+
+def check_topology(topology: Topology) -> None:
+    """Raise TopologyError unless all names of the topology have PDG codes, and the generator makes its objects."""
+    if unknown := unknown_names(topology):
+        raise TopologyError(
+            f"the generator does not know the PDG codes of {', '.join(unknown)} in {topology.name}: give them "
+            f"under `codes:` of the topology, or rename the particles to some of {', '.join(pdg_codes())}"
+        )
+    if missing := [kind for kind in topology.kinds if kind not in KINDS]:
+        raise TopologyError(
+            f"the generator makes no {', '.join(map(collection_name, missing))} for {topology.name}: its kinds of "
+            f"objects are {', '.join(KINDS)}"
+        )
+
+
+def slot_entries(record: Record, topology: Topology) -> Ints:
+    """(B, S): the entry of the particle in each slot, -1 if the hard process has none. See `fill_slots`.
+
+    Mothers are followed through copies of the resonance, which the shower makes when it recoils. Electrons and
+    muons from taus of the hard process count as entries of it.
+    """
+    status = np.abs(record.status)
+    is_hard = (status == RESONANCE) | (status == OUTGOING)
+    is_hard |= from_taus(record.code, is_hard, lambda entries: record.mother[entries])
+    hard = np.flatnonzero(is_hard)
+    parent = record.mother[hard]
+    while len(climbing := np.flatnonzero((parent >= 0) & ~is_hard[parent])):
+        parent[climbing] = record.mother[parent[climbing]]
+    return fill_slots(topology, hard, record.event[hard], record.code[hard], parent, len(record))
+
+
+def match(events: Events, record: Record, slots: Ints, radius: float) -> Truth:
+    """(B, S): the position of the object in each slot, -1 for none. See `pairton.events.matching.match_slots`.
+
+    Objects that pass the selection of the topology are matched first. The others are matched only to the slots
+    that are then still empty.
+    """
+    eta, phi = np.where(slots >= 0, record.eta[slots], np.nan), record.phi[slots]
+    within = match_slots(events.topology, events.objects, eta, phi, events.passes, radius)
+    outside = {kind: ~passes for kind, passes in events.passes.items()}
+    left = np.where(within < 0, eta, np.nan)
+    return np.where(within < 0, match_slots(events.topology, events.objects, left, phi, outside, radius), within)
+
+
+def _with_true_energies(events: Events, record: Record, slots: Ints, truth: Truth) -> dict[str, ak.Array]:
+    """The objects with a field `true_energy`: the energy of the quark or lepton they are matched to, or 0.
+
+    slots   (B, S): entries of the quarks and leptons
+    truth   (B, S): positions of their objects
+    """
+    objects = dict(events.objects)
+    for kind in events.topology.object_kinds:
+        counts = events.counts[kind]
+        energy, first = np.zeros(counts.sum()), np.cumsum(counts) - counts
+        for slot in (slot.index for slot in events.topology.slots if slot.kind == kind):
+            (rows,) = np.nonzero(truth[:, slot] >= 0)
+            energy[first[rows] + truth[rows, slot]] = record.energy[slots[rows, slot]]
+        objects[kind] = ak.with_field(objects[kind], ak.unflatten(energy, counts), "true_energy")
+    return objects
