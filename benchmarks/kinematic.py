@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 import pairton
 from pairton.evaluation.baselines.chi_square import MassChiSquare
-from pairton.events.acceptance import accept, selection_domain
-from pairton.events.evidence import ensure_evidence
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain
+from pairton.events.tags import ensure_evidence
 from pairton.kinematics.fit_settings import load_settings
 from pairton.kinematics.fitting import KinematicFit
 
@@ -41,7 +42,7 @@ def main() -> None:
     several = KinematicFit(topology, load_settings())
     klfitter = KinematicFit(topology, replace(load_settings(), starts="klfitter"))
     chi_square = MassChiSquare().fit(events)
-    accepted = accept(events, selection_domain(topology), several.inputs)
+    accepted = accept(events, Domain.of_selection(topology), several.inputs)
     main_kind = topology.kinds.index(topology.main_kind)
     print("jets  events  several/s  klfitter/s  several : klfitter  several : chi2")
     layouts = [(layout, rows) for layout, rows in accepted.by_layout(accepted.answerable)]

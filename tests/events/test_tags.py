@@ -6,10 +6,9 @@ import pytest
 
 from pairton.errors import ConfigError, EventsError
 from pairton.events import Events
-from pairton.events.evidence import with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.objects import make_jets
-from pairton.events.tags import builtin_tables, load_table, parse_table, tables_of, with_evidence
+from pairton.events.tags import builtin_tables, load_table, parse_table, tables_of, with_evidence, with_table
 from pairton.generator.card import load_card
 from pairton.topology import load_topology, parse_topology
 from pairton.training.draws import draw_acceptance, draw_tags
@@ -137,7 +136,7 @@ def test_eras_of_a_tagger_differ_in_cuts_alone():
     assert len({tuple(table.cuts) for table in tables}) == len(tables)
     for table in tables[1:]:
         n = min(len(table.cuts), 3)
-        np.testing.assert_array_equal(table.efficiency[..., :n], tables[0].efficiency[..., :n])
+        np.testing.assert_array_equal(table.efficiencies[..., :n], tables[0].efficiencies[..., :n])
 
 
 def test_a_table_that_is_not_there_is_one_line():
@@ -151,7 +150,7 @@ def test_a_table_that_is_not_there_is_one_line():
 def test_built_in_tables_come_back_from_their_plain_data(name):
     table = load_table(name)
     again = parse_table(table.to_dict(), name)
-    np.testing.assert_array_equal(again.efficiency, table.efficiency)
+    np.testing.assert_array_equal(again.efficiencies, table.efficiencies)
     assert again.about
     assert (again.field, again.abs_eta, again.has_c) == (table.field, table.abs_eta, table.has_c)
 
@@ -159,14 +158,14 @@ def test_built_in_tables_come_back_from_their_plain_data(name):
 def test_tables_of_the_generator_are_its_card():
     card = load_card("atlas").btag
     binary = load_table("generator")
-    middles = np.concatenate([[22.5], (binary.edges[1:] + binary.edges[:-1]) / 2, [600.0]])
+    middles = np.concatenate([[22.5], (np.array(binary.pt[1:]) + binary.pt[:-1]) / 2, [600.0]])
     for k in range(3):
         expected = card.efficiency(np.full(len(middles), k), middles)
-        np.testing.assert_allclose(binary.efficiency[k, :, 0], expected, rtol=1e-4)
-        points = load_table("generator_points").efficiency[k, 0]
+        np.testing.assert_allclose(binary.efficiencies[k, :, 0], expected, rtol=1e-4)
+        points = load_table("generator_points").efficiencies[k, 0]
         np.testing.assert_allclose(points, card.working_points[k], rtol=1e-4)
         score = load_table("generator_score")
-        cuts = card.score(np.full(len(score.cuts), k), score.efficiency[k, 0])  # which this share exceeds
+        cuts = card.score(np.full(len(score.cuts), k), score.efficiencies[k, 0])  # which this share exceeds
         np.testing.assert_allclose(cuts, score.cuts, atol=1e-4)
 
 

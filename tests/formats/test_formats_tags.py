@@ -16,7 +16,6 @@ from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import load_table, parse_table
 from pairton.formats import create, iterate, open_source, read
-from pairton.generator.card import load_card
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
@@ -166,7 +165,7 @@ def test_tables_fit_simulated_ttbar_events(sample):
         values = ak.flatten(jets[field][(jets.pt > 30) & (abs(jets.eta) < 2.5) & (jets.flavour == 5)])
         table = load_table(name)
         share = [float(ak.mean(values > cut)) for cut in table.cuts]
-        np.testing.assert_allclose(share, table.efficiency[0, 0], atol=0.05)
+        np.testing.assert_allclose(share, table.efficiencies[0, 0], atol=0.05)
 
 
 # -- columns of our own ------------------------------------------------------------------------------------
@@ -301,12 +300,9 @@ def test_a_score_is_not_a_tag(events, evidence_model):
     assert ak.all(reco.events.jets.b_evidence[reco.events.jets.pt < 40] == 0)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [{"tag_table": load_table("generator_score").to_dict()}, {"generator": {"card": load_card("atlas").text}}],
-)
-def test_generated_events_use_their_finest_tags(tmp_path, events, evidence_model, made):
-    """No warning, and the score instead of the tag, of events whose file states the table; or the card, if old."""
+def test_generated_events_use_their_finest_tags(tmp_path, events, evidence_model):
+    """No warning, and the score instead of the tag, of events whose file states the table."""
+    made = {"tag_table": load_table("generator_score").to_dict()}
     score = bins_of(events) * 0.3 + 0.2
     path = stored(tmp_path / "a.h5", events, made, score=score)
     output = tmp_path / "out.parquet"
@@ -327,7 +323,7 @@ def test_a_result_says_which_tags_it_used(tmp_path, events, filled, evidence_mod
         reconstruct_files(str(path), output, evidence_model, **QUIET, btag="pnet_2022EE")
     said = result_metadata(output)["input_metadata"]
     assert said["btag"] == "PNetB:0.2605"
-    assert said["tag_table"]["cuts"] == load_table("pnet_2022EE").cuts.tolist()
+    assert said["tag_table"]["cuts"] == list(load_table("pnet_2022EE").cuts)
 
 
 # -- what is said ------------------------------------------------------------------------------------------
@@ -348,11 +344,11 @@ def test_inspect_shows_the_taggers(command, tmp_path, events, filled, capsys):
     assert found["DeepFlavB"]["known"] == int(ak.sum(first >= 40))
     assert found["DeepFlavB"]["low"] == pytest.approx(0.1)
     assert found["PNetB"]["tables"][0] == "pnet_2022"
-    assert found["DeepFlavB"]["cuts"] == load_table("deepjet_2018").cuts.tolist()
+    assert found["DeepFlavB"]["cuts"] == list(load_table("deepjet_2018").cuts)
     assert command("inspect", path, "--json", "--set", "jet_id=none", "--btag", "deepjet_2017") == 0
     found = {tagger["name"]: tagger for tagger in json.loads(capsys.readouterr().out)["taggers"]}
     assert found["DeepFlavB"]["tables"][0] == "deepjet_2017"
-    assert found["DeepFlavB"]["cuts"] == load_table("deepjet_2017").cuts.tolist()
+    assert found["DeepFlavB"]["cuts"] == list(load_table("deepjet_2017").cuts)
     assert command("inspect", path, "--set", "jet_id=none", "--isolate") == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "PNetB not filled; cuts 0.047, 0.245, 0.6734, 0.7862, 0.961 in table pnet_2022, also" in text

@@ -9,9 +9,10 @@ import pytest
 import pairton
 from pairton.errors import ConfigError, PairtonWarning
 from pairton.events import Status
-from pairton.events.domain import Domain, KindDomain, chosen_cuts, cut_domain, parse_cuts
+from pairton.events.domain import Domain, KindDomain, as_cuts, parse_cuts, used_cuts, user_cuts
 from pairton.formats import create
 from pairton.reconstruction.writers import result_metadata
+from pairton.topology import Cuts
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def test_cuts_for_objects_that_are_not_there(decays, model):
     with pytest.raises(ConfigError, match="choose one"):
         pairton.reconstruct(decays(5), model, jets="pt>30", cuts=False)
     domain = Domain({"lepton": KindDomain(pt=25.0, abs_eta=2.5)})
-    chosen = cut_domain(domain, chosen_cuts(None, "pt>30"), ["jet", "lepton"])
-    assert (chosen["lepton"].pt, chosen["lepton"].abs_eta, chosen["jet"].abs_eta) == (30.0, 2.5, np.inf)
+    used = as_cuts(used_cuts(user_cuts(None, "pt>30"), domain, ["jet", "lepton"]))
+    assert used == {"jet": Cuts(), "lepton": Cuts(30.0, 2.5)}
 
 
 def test_labels_that_cuts_take_away_are_counted(decays, model):

@@ -152,15 +152,15 @@ def table_lines(table: TagTable, measured: Measurement | None = None) -> Iterato
     from pairton.events.tags import FLAVOURS
 
     low = 0.0
-    for k, high in enumerate([*table.edges, float("inf")]):
-        if len(table.edges):
+    for k, high in enumerate([*table.pt, float("inf")]):
+        if len(table.pt):
             yield (f"pT from {low:g} GeV" + (f" to {high:g} GeV" if high < float("inf") else ""))
         yield ("      cut" + "".join(f"{name:>22}" for name in FLAVOURS))
         for point, cut in enumerate(table.cuts):
             cells = ""
             for flavour, name in enumerate(FLAVOURS):
                 error = "" if measured is None else f" ± {measured.error[flavour, k, point]:.2g}"
-                value = f"{table.efficiency[flavour, k, point]:.4g}{error}"
+                value = f"{table.efficiencies[flavour, k, point]:.4g}{error}"
                 cells += f"{value if name != 'c' or table.has_c else '-':>22}"
             yield (f"{cut:9.4g}{cells}")
         low = high

@@ -232,9 +232,9 @@ def cut_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapper(*args: Any, jets: str | None, leptons: str | None, **rest: Any) -> Any:
-        from pairton.events.domain import chosen_cuts
+        from pairton.events.domain import user_cuts
 
-        return command(*args, cuts=chosen_cuts(jets, leptons, True), **rest)
+        return command(*args, cuts=user_cuts(jets, leptons, True), **rest)
 
     text = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the cuts that are printed]"
     for name in ("leptons", "jets"):

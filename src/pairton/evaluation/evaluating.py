@@ -35,7 +35,7 @@ from pairton.evaluation.scores import EVENT, score
 from pairton.evaluation.statistics import all_equal, effective_entries
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
-from pairton.events.domain import Bounds, Domain, as_cuts, chosen_cuts, describe_cuts, used_cuts
+from pairton.events.domain import Bounds, Domain, as_cuts, describe_cuts, used_cuts, user_cuts
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
@@ -128,7 +128,7 @@ def evaluate(
         events, model, options, use_weights=use_weights, baselines=baselines, answered=answered
     )
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
-    settings = RunSettings(max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
+    settings = RunSettings(max_objects=max_objects, cuts=user_cuts(jets, leptons, cuts), **asked)
     strict = sample.pile_up or select
     own = own_selection(models[0], sample.topology) if models else sample.topology.selection
 

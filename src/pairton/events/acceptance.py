@@ -16,17 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, EventsError
-from pairton.events.domain import Bounds, Domain, KindDomain, cut_domain
+from pairton.events.domain import Bounds, Domain, as_cuts, used_cuts
 from pairton.events.events import Events
-from pairton.events.evidence import ensure_evidence
 from pairton.events.inputs import EVIDENCE, Inputs
-from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.events.nodes import MOST_OBJECTS, Nodes, Status
 from pairton.events.objects import is_physical
-from pairton.events.status import Status
+from pairton.events.tags import ensure_evidence
 from pairton.topology import JET, Layout, Topology, collection_name
 from pairton.topology.mixtures import parts_of
 
-__all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
+__all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects"]
 
 MAX_OBJECTS = 12  # used objects of a kind, those of highest pT: 83,160 assignments in all-hadronic ttbar
 
@@ -96,22 +95,17 @@ def accept(
 ) -> Accepted:
     """Cut, check and order the objects of each kind, and collect the inputs of the network.
 
-    domain        range of objects that the model was trained on: its cuts are applied, unless `cuts` is given, and
-                  events outside it have the status `outside_domain`
-    inputs        inputs of the network for each kind
-    max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`, as have
-                  events with more than `MOST_OBJECTS` of all kinds
+    domain        range of objects that the model was trained on: its cuts are applied, unless `cuts` is given
+    max_objects   of each kind; events with more use those of highest pT
     cuts          cuts on pT and |eta| by kind, in place of the domain's; False: all objects are used
     needs         number of objects of each kind, one entry per pattern of particles: an event with enough for one
-                  pattern, but not for all slots, has the status `incomplete` instead of `too_few_objects`; in a
-                  mixture, not for all slots of any of its topologies
+                  pattern, but not for all slots of a topology, is incomplete instead of too short
     """
     check_max_objects(events.topology, max_objects)
     topology, n = events.topology, len(events)
-    bounds = cut_domain(domain, cuts, topology.kinds)
-    values, masks, positions = {}, {}, {}
-    bad, strange = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    ordered = {}  # kind -> inputs, rows of the events, used objects by falling pT, number of them
+    bounds = as_cuts(used_cuts(cuts, domain, topology.kinds))
+    values, masks, positions, ordered = {}, {}, {}, {}
+    bad, strange = np.zeros((2, n), dtype=bool)
     for kind in topology.kinds:
         features = _features(events, kind, inputs.columns(kind))  # (J, F)
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
@@ -120,28 +114,27 @@ def accept(
         bad[row[wrong]] = True
         (kept,) = np.nonzero(used & ~bad[row])
         order = kept[np.lexsort((*features[kept, :0:-1].T, -features[kept, 0], row[kept]))]
-        ordered[kind] = features, row, order, np.bincount(row[order], minlength=n)
-    found = np.stack([each[-1] for each in ordered.values()], axis=1)  # (n, K)
-    counts = _limited(np.minimum(found, max_objects), topology.slots_per_kind)
-    truncated = (counts < found).any(axis=1)
+        ordered[kind] = features, row, order, np.bincount(row[order], minlength=n)  # order: by falling pT
+    every_count = np.stack([count for *_, count in ordered.values()], axis=1)  # (n, K)
+    counts = _limited(np.minimum(every_count, max_objects), topology.slots_per_kind)
+    truncated = (counts < every_count).any(axis=1)
     for (kind, (features, row, order, every)), count in zip(ordered.items(), counts.T, strict=True):
         rank = np.arange(len(order)) - (np.cumsum(every) - every)[row[order]]
-        first = rank < count[row[order]]
-        order, rank = order[first], rank[first]
-
+        used = rank < count[row[order]]
+        order, rank = order[used], rank[used]
+        at = row[order]
         width = int(count.max(initial=0))
         values[kind] = np.zeros((n, width, features.shape[1]), dtype=np.float32)
-        values[kind][row[order], rank] = features[order]
+        values[kind][at, rank] = features[order]
         masks[kind] = np.arange(width) < count[:, None]
         positions[kind] = np.full((n, width), -1, dtype=np.int32)
         starts = np.cumsum(events.counts[kind]) - events.counts[kind]
-        positions[kind][row[order], rank] = order - starts[row[order]]
-
+        positions[kind][at, rank] = order - starts[at]
         trained = domain[kind]
         unusual = (features[order, 0] < trained.pt) | (np.abs(features[order, 1]) > trained.abs_eta)
         for field in trained.binary:
             unusual = unusual | ~np.isin(features[order, inputs.columns(kind).index(field)], (0, 1))
-        strange[row[order[unusual]]] = True
+        strange[at[unusual]] = True
         strange |= (count < trained.count[0]) | (count > trained.count[1])
     nodes = Nodes(values, masks)
     status = np.where(strange, Status.OUTSIDE_DOMAIN, Status.OK).astype(np.uint8)
@@ -168,24 +161,15 @@ def _limited(counts: Ints, slots: tuple[int, ...]) -> Ints:
     return counts
 
 
-def selection_domain(topology: Topology) -> Domain:
-    """The cuts of a topology's selection as a domain."""
-    cuts = {kind: topology.selection.cuts(kind) for kind in topology.kinds}
-    return Domain({kind: KindDomain(cut.pt, cut.abs_eta) for kind, cut in cuts.items()})
-
-
 def check_max_objects(topology: Topology, max_objects: int) -> None:
     """Raise ConfigError if so many objects of a kind cannot fill all slots, or are too many for a network."""
     needed = max(topology.slots_per_kind)
-    if max_objects < needed:
-        kind = topology.kinds[topology.slots_per_kind.index(needed)]
+    kind = collection_name(topology.kinds[topology.slots_per_kind.index(needed)])
+    if not needed <= max_objects <= MOST_OBJECTS:
         raise ConfigError(
-            f"max_objects is {max_objects}, but {topology.name} has {needed} slots for {collection_name(kind)}: "
-            "raise it"
-        )
-    if max_objects > MOST_OBJECTS:
-        raise ConfigError(
-            f"max_objects is {max_objects}, but networks take up to {MOST_OBJECTS} objects: lower it"
+            f"max_objects is {max_objects}, but {topology.name} has {needed} slots for {kind}: raise it"
+            if max_objects < needed
+            else f"max_objects is {max_objects}, but networks take up to {MOST_OBJECTS} objects: lower it"
         )
 
 

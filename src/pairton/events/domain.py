@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
 from pairton._common.configuration import configure
 from pairton.errors import ConfigError, ModelError
-from pairton.topology import JET
+from pairton.topology import JET, Topology
 from pairton.topology.kinds import LEPTONS, collection_name, counted
 from pairton.topology.selection import Cuts, Selection
 
-__all__ = [
-    "Bounds",
-    "Domain",
-    "KindDomain",
-    "as_cuts",
-    "chosen_cuts",
-    "cut_domain",
-    "describe_cuts",
-    "parse_cuts",
-    "used_cuts",
-]
+__all__ = ["Bounds", "Domain", "KindDomain", "as_cuts", "describe_cuts", "parse_cuts", "used_cuts", "user_cuts"]
 
 Bounds = Mapping[str, Mapping[str, float | None]]  # kind -> cuts on pt and abs_eta; None: no cut
 CUTS = {"pt": ">", "abs_eta": "<"}  # quantity -> direction of the cut
-CUT = re.compile(r"\s*(\S+?)\s*([<>])=?\s*(\S+)\s*")
+CUT = re.compile(r"\s*(\S+?)\s*([<>])=?\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*")
 SPELLINGS = {"abs(eta)": "abs_eta", "|eta|": "abs_eta"}
 
 
@@ -40,23 +30,10 @@ class KindDomain(Cuts):
     radius: float | None = None  # radius parameter of jets; None: unknown
     binary: tuple[str, ...] = ()  # fields that were always 0 or 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; None stands for infinity, which JSON does not have."""
-        abs_eta = None if self.abs_eta == inf else self.abs_eta
-        rest = {"count": list(self.count), "radius": self.radius, "binary": list(self.binary)}
-        return {"pt": self.pt, "abs_eta": abs_eta, **rest}
-
 
 @dataclass(frozen=True)
 class Domain:
-    """The range of objects that a model was trained on; its answers cannot be relied on outside it.
-
-    >>> raw = {"jet": {"pt": 25, "abs_eta": 2.5, "count": [6, 16], "radius": 0.4, "binary": ["btag"]}}
-    >>> Domain.from_dict(raw)["jet"].count
-    (6, 16)
-    >>> str(Domain.from_dict(raw))
-    '6 to 16 jets'
-    """
+    """The range of objects that a model was trained on; its answers cannot be relied on outside it."""
 
     kinds: Mapping[str, KindDomain] = field(default_factory=dict)
 
@@ -65,25 +42,28 @@ class Domain:
         return self.kinds.get(kind, KindDomain())
 
     def __str__(self) -> str:
-        parts = []
-        for kind, domain in self.kinds.items():
-            fewest, most = domain.count
-            parts.append(counted(fewest if fewest == most else f"{fewest} to {most}", kind))
-        return ", ".join(parts)
-
-    @property
-    def has_binary(self) -> bool:
-        """Whether some field, such as a b-tag, was always 0 or 1."""
-        return any(domain.binary for domain in self.kinds.values())
+        """Numbers of objects: 6 to 16 jets, 1 lepton."""
+        bounds = {kind: dict.fromkeys(map(str, domain.count)) for kind, domain in self.kinds.items()}
+        return ", ".join(counted(" to ".join(numbers), kind) for kind, numbers in bounds.items())
 
     def to_dict(self) -> dict[str, Any]:
-        return {kind: domain.to_dict() for kind, domain in self.kinds.items()}
+        """Plain data for JSON; None stands for infinity, which JSON does not have."""
+        return {
+            kind: {name: None if value == inf else value for name, value in asdict(domain).items()}
+            for kind, domain in self.kinds.items()
+        }
 
     @classmethod
     def from_dict(cls, raw: object, source: str = "domain") -> Domain:
         if isinstance(raw, Mapping):  # None stands for infinity
             raw = {kind: _without_none(part) for kind, part in raw.items()}
         return cls(configure(dict[str, KindDomain], raw, source, ModelError))
+
+    @classmethod
+    def of_selection(cls, topology: Topology) -> Domain:
+        """The cuts of a topology's selection."""
+        cuts = {kind: topology.selection.cuts(kind) for kind in topology.kinds}
+        return cls({kind: KindDomain(cut.pt, cut.abs_eta) for kind, cut in cuts.items()})
 
 
 def _without_none(part: Any) -> Any:
@@ -98,82 +78,62 @@ def parse_cuts(text: str, option: str = "jets") -> dict[str, float | None]:
     """
     if text.strip().lower() == "none":
         return dict.fromkeys(CUTS)
-    found: dict[str, float | None] = {}
+    cuts: dict[str, float | None] = {}
     for part in text.split(","):
         match = CUT.fullmatch(part)
-        name, sign, value = match.groups() if match else ("", "", "")
-        name = SPELLINGS.get(name, name)
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if CUTS.get(name) != sign or name in found or not 0 <= number < inf:
+        name, sign, value = match.groups() if match else (part, "", "0")
+        name, number = SPELLINGS.get(name, name), float(value)
+        if CUTS.get(name) != sign or name in cuts or number == inf:
             raise ConfigError(
                 f"{option} {text!r}: write cuts as in pt>30,abs_eta<2.4 (pt in GeV), each at most once, or none"
             )
-        found[name] = number
-    return found
+        cuts[name] = number
+    return cuts
 
 
-def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = True) -> bool | Bounds:
-    """The cuts that a user chose, by kind; True to use the cuts of the model.
-
-    jets, leptons: cuts as text, see `parse_cuts`; cuts: cuts by kind, or False for no cuts at all.
-
-    >>> chosen_cuts("pt>30", None)
-    {'jet': {'pt': 30.0}}
-    """
+def user_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = True) -> bool | Bounds:
+    """The cuts that a user chose: as text for jets and leptons, or else `cuts`; False: none at all."""
     if jets is None and leptons is None:
         return cuts
     if not cuts:
         raise ConfigError("cuts on jets or leptons were given together with cuts=False: choose one")
-    found: dict[str, Mapping[str, float | None]] = {}
-    if jets is not None:
-        found[JET] = parse_cuts(jets, "jets")
-    if leptons is not None:
-        found |= dict.fromkeys(LEPTONS, parse_cuts(leptons, "leptons"))
-    return found
+    by_kind = {} if jets is None else {JET: parse_cuts(jets, "jets")}
+    return by_kind if leptons is None else by_kind | dict.fromkeys(LEPTONS, parse_cuts(leptons, "leptons"))
 
 
 def used_cuts(
-    given: bool | Bounds, domain: Domain, kinds: Sequence[str], own: Selection | None = None
+    user: bool | Bounds, domain: Domain, kinds: Sequence[str], own: Selection | None = None
 ) -> dict[str, dict[str, float | None]]:
     """The cuts on each kind that decide which objects are used, labelled and selected; None: no cut.
 
-    given    cuts of the user, see `chosen_cuts`; they replace all others
+    user     cuts of the user, see `user_cuts`; they replace all others
     domain   range of objects that the model was trained on
     own      selection of the decay tree, if objects must pass its cuts too
 
     >>> used_cuts({"jet": {"pt": 30.0}}, Domain({"jet": KindDomain(20, 4.5)}), ["jet"])
     {'jet': {'pt': 30.0, 'abs_eta': 4.5}}
-    >>> used_cuts(True, Domain({"jet": KindDomain(20, 4.5)}), ["jet"], Selection({"jet": Cuts(25, 2.5)}))
-    {'jet': {'pt': 25, 'abs_eta': 2.5}}
     """
-    if isinstance(given, Mapping) and set(kinds).isdisjoint(given):
+    if isinstance(user, Mapping) and set(kinds).isdisjoint(user):
         raise ConfigError(
-            f"there are cuts on {', '.join(map(collection_name, given))}, but the events have only "
+            f"there are cuts on {', '.join(map(collection_name, user))}, but the events have only "
             f"{', '.join(map(collection_name, kinds))}"
         )
     result: dict[str, dict[str, float | None]] = {}
     for kind in kinds:
         trained, cuts = domain[kind], (own or Selection()).cuts(kind)
         usual = {"pt": max(trained.pt, cuts.pt), "abs_eta": min(trained.abs_eta, cuts.abs_eta)}
-        chosen = dict.fromkeys(CUTS) if given is False else {} if given is True else given.get(kind, {})
-        result[kind] = {name: None if value == inf else value for name, value in (usual | {**chosen}).items()}
+        asked = dict.fromkeys(CUTS) if user is False else {} if user is True else user.get(kind, {})
+        result[kind] = {name: None if value == inf else value for name, value in (usual | {**asked}).items()}
     return result
 
 
 def as_cuts(bounds: Bounds) -> dict[str, Cuts]:
-    """Bounds as the cuts of a selection.
-
-    >>> str(Selection(as_cuts({"jet": {"pt": 25.0, "abs_eta": None}})))
-    'jets pT > 25 GeV'
-    """
-
-    def cuts(pt: float | None, abs_eta: float | None) -> Cuts:
-        return Cuts(-inf if pt is None else pt, inf if abs_eta is None else abs_eta)
-
-    return {kind: cuts(bound.get("pt"), bound.get("abs_eta")) for kind, bound in bounds.items()}
+    """Bounds as the cuts of a selection."""
+    unbounded = {"pt": -inf, "abs_eta": inf}
+    return {
+        kind: Cuts(**unbounded | {name: value for name, value in cuts.items() if value is not None})
+        for kind, cuts in bounds.items()
+    }
 
 
 def describe_cuts(used: Bounds, other: Bounds, pile_up: bool) -> str:
@@ -183,20 +143,14 @@ def describe_cuts(used: Bounds, other: Bounds, pile_up: bool) -> str:
     objects used: jets pT > 25 GeV, |eta| < 2.5, as the topology says; --jets "pt>20,abs_eta<4.5" uses more
     """
     line = f"objects used: {Selection(as_cuts(used))}"
-    flags = {"leptons" if kind in LEPTONS else "jets": other[kind] for kind in other if other[kind] != used[kind]}
+    flags = {"leptons" if kind in LEPTONS else "jets": cuts for kind, cuts in other.items() if cuts != used[kind]}
     if not flags:
         return line
-
-    def text(cuts: Mapping[str, float | None]) -> str:
-        return ",".join(f"{name}{CUTS[name]}{value:g}" for name, value in cuts.items() if value) or "none"
-
-    choice = " ".join(f'--{option} "{text(cuts)}"' for option, cuts in flags.items())
+    texts = {
+        flag: ",".join(f"{name}{CUTS[name]}{value:g}" for name, value in cuts.items() if value) or "none"
+        for flag, cuts in flags.items()
+    }
+    choice = " ".join(f'--{flag} "{text}"' for flag, text in texts.items())
     if pile_up:
         return f"{line}, as the topology says; {choice} uses more"
     return f"{line}, as in the training, since these events were prepared; {choice} uses those of the topology"
-
-
-def cut_domain(domain: Domain, cuts: bool | Bounds, kinds: Iterable[str]) -> Domain:
-    """The domain with the cuts on pT and |eta| of `used_cuts`."""
-    used = as_cuts(used_cuts(cuts, domain, tuple(kinds)))
-    return Domain({k: replace(domain[k], pt=each.pt, abs_eta=each.abs_eta) for k, each in used.items()})

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from pairton.errors import EventsError, nearest
 from pairton.events.event_checks import check_events, check_parts
 from pairton.events.inputs import MOMENTUM
+from pairton.events.nodes import Status
 from pairton.events.objects import check_fields, is_cut, is_physical
 from pairton.events.splits import uniform
-from pairton.events.status import Status
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
 from pairton.topology.selection import Cuts

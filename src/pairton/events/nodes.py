@@ -1,4 +1,4 @@
-"""The inputs of a network for a batch of events: one dense array per kind of object.
+"""The inputs of a network for a batch of events, one dense array per kind of object, and the status of events.
 
 Shapes: B events, N objects of all kinds together, F columns of a kind.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from pairton.topology import Layout, Topology
 
-__all__ = ["MOST_OBJECTS", "Nodes"]
+__all__ = ["MOST_OBJECTS", "Nodes", "Status"]
 
 MOST_OBJECTS = 32  # per event, of all kinds: the size of a network's index tables
 
@@ -72,12 +73,44 @@ class Nodes:
     def can_hold(self, topology: Topology, needs: Sequence[tuple[int, ...]]) -> Bools:
         """(B,): whether an event has enough objects of each kind for one of `needs`, and one for some slot."""
         some = (self.counts[:, [kind in topology.object_kinds for kind in topology.kinds]] > 0).any(axis=1)
-        enough = np.zeros(len(self), dtype=bool)
-        for need in needs:
-            enough |= (self.counts >= np.array(need)).all(axis=1)
-        return np.asarray(some & enough)
+        enough = [(self.counts >= np.array(need)).all(axis=1) for need in needs]
+        return np.asarray(some & np.any(enough, axis=0))
 
     def assignable(self, topology: Topology) -> Bools:
         """(B, N): whether a node can fill a slot; False for context and padding."""
         parts = [mask & (kind in topology.object_kinds) for kind, mask in self.masks.items()]
         return np.concatenate(parts, axis=1)
+
+
+class Status(IntEnum):
+    """Whether an event has an answer, and any caveat.
+
+    Attributes:
+        OK: The event has an answer.
+        TOO_FEW_OBJECTS: No answer: there are fewer objects than an answer needs.
+        BAD_OBJECT: No answer: an object has NaN or an unphysical momentum.
+        TRUNCATED: There are more objects than are used, of a kind or in all; those of lowest pT were left out.
+        OUTSIDE_DOMAIN: The model was not trained on such objects, or on so many or so few of them.
+        BAD_OUTPUT: No answer: the model returned NaN or infinity, or allows no assignment.
+        OUTSIDE_SELECTION: The event fails the selection of the training events, for example on b-tags.
+        INCOMPLETE: There are fewer objects than slots, so some particles are missing from the answer.
+        label: The name in lower case, as in files.
+
+    Examples:
+        >>> Status(3).label
+        'truncated'
+    """
+
+    OK = 0
+    TOO_FEW_OBJECTS = 1
+    BAD_OBJECT = 2
+    TRUNCATED = 3
+    OUTSIDE_DOMAIN = 4
+    BAD_OUTPUT = 5
+    OUTSIDE_SELECTION = 6
+    INCOMPLETE = 7
+
+    @property
+    def label(self) -> str:
+        """The name in lower case, as in files."""
+        return self.name.lower()

@@ -13,9 +13,9 @@ Shapes: J jets, K cuts, R ranges of pT. K cuts make K + 1 bins; a value is in bi
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import inf
@@ -23,45 +23,55 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import awkward as ak
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from pairton._common.configuration import configure, read_yaml
 from pairton.errors import ConfigError, EventsError, nearest, shown
+from pairton.events.events import Events, Objects
 from pairton.events.inputs import EVIDENCE
+from pairton.topology import JET
 
 __all__ = [
-    "DEFAULT_TABLE",
     "TagTable",
     "builtin_tables",
-    "check_binary",
+    "ensure_evidence",
     "load_table",
-    "not_binary",
     "parse_table",
-    "stated_table",
-    "tables_of",
+    "tag_caveat",
     "with_evidence",
+    "with_table",
 ]
 
 FLAVOURS = ("b", "c", "light")
 DEFAULT_TABLE = "generator"  # for tags of 0 or 1 from an unknown tagger
-CARDS = {  # table -> the efficiencies that it repeats, in cards of older generated files; the finest first
-    "generator_score": "light: [0.034483, 0.0088496, 0.0031949, 0.00083056]",
-    DEFAULT_TABLE: "b: {a: 24.0, b: 0.003, c: 0.086}",
-}
 DEFAULT_EFFICIENCY = 0.77  # for b jets, of the cut that makes a tag if a table does not name one
 MOST_NOT_BINARY = 0.01  # largest share of values other than 0 and 1 in a binary tag
 MOST = 8.0  # largest absolute evidence: no efficiency is measured better than one in three thousand
 TABLES = Path(__file__).parent / "tag_tables"
+ASSUMED = (
+    "the tagger is unknown, so the efficiencies of Pairton's generator are assumed (about 70 % for b jets, 0.3 % "
+    "for light jets): give the table of your tagger with --btag TABLE (`pairton list tags`)"
+)
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
+Row = tuple[float | tuple[float, ...], ...]  # an efficiency for each cut, or such a tuple for each range of pT
 
 
-@dataclass(frozen=True, eq=False)
-class TagTable:
-    """The efficiencies of a tagger at some cuts on its value.
+class Efficiency(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Shares of jets that pass each cut, by flavour."""
+
+    b: Row
+    c: Row | None = None
+    light: Row
+
+
+class TagTable(Struct, frozen=True, kw_only=True, dict=True):
+    """The efficiencies of a tagger at some cuts on its value, as in a file.
 
     >>> table = load_table("generator_points")
     >>> b, c = table.evidence(np.array([5.0, 1.0]), np.array([50.0, 50.0]), np.array([0.0, 0.0]))
@@ -70,36 +80,66 @@ class TagTable:
     """
 
     name: str
-    field: str  # field of jets that has the value
-    cuts: Floats  # (K,), rising; a value passes a cut if it is above it
-    efficiency: Floats  # (3, R, K): share of b, c and light jets that pass each cut
-    edges: Floats  # (R - 1,): between the ranges of pT, GeV
-    abs_eta: float = inf  # jets with a larger |eta| have no tag
-    has_c: bool = True  # False: no efficiencies for c jets, so that c_evidence is zero
+    field: str = "btag"  # field of jets that has the value
     about: str = ""  # where the numbers come from
     measured: bool = True  # False: approximate; users should measure their own
-    valid: tuple[float, float] = (-inf, inf)  # jets with a value outside have no tag
+    abs_eta: Annotated[float, Meta(gt=0)] = inf  # jets with a larger |eta| have no tag
+    range: tuple[float, float] = (-inf, inf)  # jets with a value outside have no tag
     tag_point: int = 0  # number of the cut, from 1, that makes a tag; 0: the one with about 77 % of b jets
+    cuts: tuple[float, ...]  # rising; a value passes a cut if it is above it
+    pt: tuple[float, ...] = ()  # edges between the ranges of pT, GeV
+    efficiency: Efficiency
+
+    def __post_init__(self) -> None:
+        for name, values in (("cuts", self.cuts), ("pt", self.pt)):
+            rising = all(low < high for low, high in pairwise((-inf, *values, inf)))
+            if not rising or (name == "cuts" and not values):
+                raise ValueError(f"{name} is {shown(list(values))}, but must be a list of rising numbers")
+        try:
+            efficiencies = self.efficiencies
+        except ValueError:  # rows of different lengths
+            raise ValueError(
+                f"efficiency must have {len(self.cuts)} numbers per flavour, one per cut, for each of the "
+                f"{len(self.pt) + 1} ranges of pT"
+            ) from None
+        if not ((efficiencies > 0) & (efficiencies < 1)).all() or (np.diff(efficiencies) > 0).any():
+            raise ValueError("efficiencies must lie between 0 and 1 and fall from one cut to the next")
+        if not self.range[0] <= self.cuts[0] or not self.cuts[-1] < self.range[1]:
+            raise ValueError(f"range is {shown(list(self.range))}, but all cuts must be within it")
+        if not 0 <= self.tag_point <= len(self.cuts):
+            raise ValueError(
+                f"tag_point is {self.tag_point}, but must be the number of a cut, 1 to {len(self.cuts)}"
+            )
+
+    @cached_property
+    def efficiencies(self) -> Floats:
+        """(3, R, K): shares of b, c and light jets that pass each cut; c as light if the file has none."""
+        rows = [self.efficiency.b, self.efficiency.c or self.efficiency.light, self.efficiency.light]
+        shape = len(self.pt) + 1, len(self.cuts)
+        parts = [np.array(row, np.float64) for row in rows]
+        if any(part.shape[-1] != shape[1] for part in parts):  # one number is not for all cuts
+            raise ValueError
+        return np.array([np.broadcast_to(part, shape) for part in parts])
+
+    @property
+    def has_c(self) -> bool:
+        """Whether there are efficiencies of c jets; if not, c_evidence is zero."""
+        return self.efficiency.c is not None
 
     @property
     def tag_cut(self) -> float:
-        """The cut that makes a `btag` of 0 or 1.
+        """The cut that makes a `btag` of 0 or 1."""
+        nearest_point = int(np.argmin(np.abs(self.efficiencies[0].mean(axis=0) - DEFAULT_EFFICIENCY)))
+        return self.cuts[self.tag_point - 1 if self.tag_point else nearest_point]
 
-        >>> load_table("deepjet_2018").tag_cut
-        0.2783
-        """
-        nearest_point = int(np.argmin(np.abs(self.efficiency[0].mean(axis=0) - DEFAULT_EFFICIENCY)))
-        return float(self.cuts[self.tag_point - 1 if self.tag_point else nearest_point])
-
-    def has_value(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def has_value(self, values: npt.ArrayLike) -> Bools:
         """(J,): whether values are valid; others, such as NaN or -1, mark jets without a tag."""
         values = np.asarray(values, dtype=np.float64)
-        return np.asarray(np.isfinite(values) & (values >= self.valid[0]) & (values <= self.valid[1]))
+        return np.asarray(np.isfinite(values) & (values >= self.range[0]) & (values <= self.range[1]))
 
     def bins(self, values: npt.ArrayLike, eta: npt.ArrayLike) -> Index:
         """(J,): the number of cuts that each value passes; -1 for jets without a tag."""
-        values = np.asarray(values, dtype=np.float64)
-        passed = np.searchsorted(self.cuts, values, side="left")
+        passed = np.searchsorted(self.cuts, np.asarray(values, dtype=np.float64), side="left")
         return np.where(self.has_value(values) & (np.abs(np.asarray(eta)) <= self.abs_eta), passed, -1)
 
     def evidence(self, values: npt.ArrayLike, pt: npt.ArrayLike, eta: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -111,41 +151,38 @@ class TagTable:
     def _ratios(self) -> Floats:
         """(2, R, K + 2): b and c evidence of all bins; the last bin is for jets without a tag."""
         bins = np.append(np.arange(len(self.cuts) + 1), -1)
-        pt = np.concatenate([[0.0], self.edges])  # one value in each range
-        found = [self.of_bins(bins, np.full(len(bins), value)) for value in pt]
-        return np.stack([np.stack(ratio) for ratio in found], axis=1)
+        one_in_each = (0.0, *self.pt)
+        return np.stack([np.stack(self.of_bins(bins, np.full(len(bins), pt))) for pt in one_in_each], axis=1)
 
     def _pt_range(self, pt: npt.ArrayLike) -> Index:
         """(J,): the index of the range that each pT is in."""
-        return np.searchsorted(self.edges, np.asarray(pt, dtype=np.float64), side="right")
+        return np.searchsorted(self.pt, np.asarray(pt, dtype=np.float64), side="right")
 
-    def of_bins(
-        self, bins: Index, pt: npt.ArrayLike, kept: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[Floats, Floats]:
+    def of_bins(self, bins: Index, pt: npt.ArrayLike, kept: Bools | None = None) -> tuple[Floats, Floats]:
         """Like `evidence`, for bins (J,); with `kept` (J, K), as if the tagger only had these cuts."""
         n_cuts = len(self.cuts)
         places = np.arange(n_cuts + 2)
-        ends = np.ones((len(bins), 1), dtype=bool)
-        is_cut = np.concatenate([ends, np.ones((len(bins), n_cuts), bool) if kept is None else kept, ends], axis=1)
+        is_cut = np.ones((len(bins), n_cuts + 2), dtype=bool)
+        if kept is not None:
+            is_cut[:, 1:-1] = kept
         lower = np.maximum.accumulate(np.where(is_cut, places, 0), axis=1)  # last kept cut up to each one
         upper = np.minimum.accumulate(np.where(is_cut, places, n_cuts + 1)[:, ::-1], axis=1)[:, ::-1]
-        row = np.arange(len(bins))
-        found = np.maximum(bins, 0)
-        below, above = lower[row, found], upper[row, found + 1]
+        row, passed = np.arange(len(bins)), np.maximum(bins, 0)
+        below, above = lower[row, passed], upper[row, passed + 1]
         pt_range = self._pt_range(pt)
-        passing = np.pad(self.efficiency, ((0, 0), (0, 0), (1, 1)), constant_values=((0, 0), (0, 0), (1, 0)))
+        passing = np.pad(self.efficiencies, ((0, 0), (0, 0), (1, 1)), constant_values=((0, 0), (0, 0), (1, 0)))
         share = np.maximum(passing[:, pt_range, below] - passing[:, pt_range, above], 1e-12)  # (3, J)
         ratio = np.clip(np.log(share[:2] / share[2]), -MOST, MOST)
         ratio[1] *= self.has_c
         b, c = np.where(bins >= 0, ratio, 0.0)
         return b, c
 
-    def drawn_cuts(self, rng: np.random.Generator, events: int) -> npt.NDArray[np.bool_]:
+    def drawn_cuts(self, rng: np.random.Generator, events: int) -> Bools:
         """(events, K): a random subset of the cuts per event, as of a tagger with fewer working points.
 
         Each subset has a cut that analyses use, with an efficiency of 50 to 95 % for b jets, if there is one.
         """
-        b_efficiency = self.efficiency[0].mean(axis=0)
+        b_efficiency = self.efficiencies[0].mean(axis=0)
         (usual,) = np.nonzero((b_efficiency >= 0.5) & (b_efficiency <= 0.95))
         usual = usual if len(usual) else np.arange(len(self.cuts))
         number = rng.choice([1, 2, 3, 4, 5, len(self.cuts)], size=events, p=[0.4, 0.1, 0.1, 0.1, 0.1, 0.2])
@@ -159,26 +196,13 @@ class TagTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data as in the file of a table."""
-        limit: dict[str, Any] = {"abs_eta": self.abs_eta} if self.abs_eta < inf else {}
-        limit |= {"range": list(self.valid)} if self.valid != (-inf, inf) else {}
-        limit |= {"tag_point": self.tag_point} if self.tag_point else {}
-        ranges = {"pt": self.edges.tolist()} if len(self.edges) else {}
-        rows = {
-            flavour: (part if len(self.edges) else part[0]).tolist()
-            for flavour, part in zip(FLAVOURS, self.efficiency, strict=True)
-            if flavour != "c" or self.has_c
-        }
-        start = {"name": self.name, "field": self.field, "about": self.about, "measured": self.measured}
-        return {**start, **limit, "cuts": self.cuts.tolist(), **ranges, "efficiency": rows}
-
-
-def builtin_tables() -> tuple[str, ...]:
-    """Names of the built-in tables."""
-    return tuple(_builtin())
+        unset = {"abs_eta": inf, "range": (-inf, inf), "tag_point": 0, "pt": ()}
+        plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(self)))  # with lists, as in a file
+        return {key: value for key, value in plain.items() if key not in unset or getattr(self, key) != unset[key]}
 
 
 @lru_cache(maxsize=1)
-def _builtin() -> dict[str, TagTable]:
+def builtin_tables() -> Mapping[str, TagTable]:
     """Built-in tables by name. A file with `eras`, each with its cuts, gives one table NAME_ERA per era."""
     found: dict[str, TagTable] = {}
     for path in sorted(TABLES.glob("*.yaml")):
@@ -191,127 +215,46 @@ def _builtin() -> dict[str, TagTable]:
 
 
 def tables_of(field: str) -> tuple[TagTable, ...]:
-    """The built-in tables for a field of jets; the default one first.
-
-    >>> [table.name for table in tables_of("btagUParTAK4B")]
-    ['upart_2024']
-    """
-    return tuple(table for table in _builtin().values() if table.field == field)
+    """The built-in tables for a field of jets; the default one first."""
+    return tuple(table for table in builtin_tables().values() if table.field == field)
 
 
 def load_table(table: TagTable | Mapping[str, Any] | str | os.PathLike[str]) -> TagTable:
-    """Load a table: a built-in one by name, one from a YAML file, or one from plain data.
-
-    >>> load_table("generator").field
-    'btag'
-    """
+    """Load a table: a built-in one by name, one from a YAML file, or one from plain data."""
     if isinstance(table, TagTable):
         return table
     if isinstance(table, Mapping):
         return parse_table(table)
     if Path(table).suffix in (".yaml", ".yml"):
         return parse_table(read_yaml(Path(table)), str(table))
-    known = _builtin()
-    if str(table) not in known:
-        hint = nearest(str(table), known)
+    if str(table) not in (known := builtin_tables()):
         raise ConfigError(
             f"no table of tags {str(table)!r}: give the name of a built-in table (`pairton list tags`) or a "
-            f".yaml file{hint}"
+            f".yaml file{nearest(str(table), known)}"
         )
     return known[str(table)]
 
 
-Row = tuple[float | tuple[float, ...], ...]  # an efficiency for each cut, or such a tuple for each range of pT
-
-
-class _Efficiency(Struct):
-    b: Row
-    light: Row
-    c: Row | None = None
-
-
-class _File(Struct):
-    """A table as a file has it."""
-
-    cuts: tuple[float, ...]
-    efficiency: _Efficiency
-    pt: tuple[float, ...] = ()
-    name: str | None = None
-    field: str = "btag"
-    about: str = ""
-    measured: bool = True
-    abs_eta: Annotated[float, Meta(gt=0)] = inf
-    range: tuple[float, float] = (-inf, inf)
-    tag_point: int = 0
-
-
 def parse_table(raw: object, source: str = "table") -> TagTable:
     """Read a table from plain data, as YAML or JSON gives it; `source` is named in errors."""
-    file = configure(_File, raw, source)
-    for name, values in (("cuts", file.cuts), ("pt", file.pt)):
-        rising = all(low < high for low, high in pairwise((-inf, *values, inf)))
-        if not rising or (name == "cuts" and not values):
-            raise ConfigError(f"{source}: {name} is {shown(list(values))}, but must be a list of rising numbers")
-    rows, c = file.efficiency, file.efficiency.c
-    shape = len(file.pt) + 1, len(file.cuts)
-    try:
-        parts = [np.array(row, np.float64) for row in (rows.b, rows.light if c is None else c, rows.light)]
-        efficiency = np.array([np.broadcast_to(part, (shape[0], part.shape[-1])) for part in parts])
-        matches = efficiency.shape[1:] == shape
-    except ValueError:  # rows of different lengths
-        matches = False
-    if not matches:
-        raise ConfigError(
-            f"{source}: efficiency must have {shape[1]} numbers per flavour, one per cut, for each of the "
-            f"{shape[0]} ranges of pT"
-        )
-    if not ((efficiency > 0) & (efficiency < 1)).all() or (np.diff(efficiency) > 0).any():
-        raise ConfigError(f"{source}: efficiencies must lie between 0 and 1 and fall from one cut to the next")
-    low, high = file.range
-    if not low <= file.cuts[0] or not file.cuts[-1] < high:
-        raise ConfigError(f"{source}: range is {shown([low, high])}, but all cuts must be within it")
-    if not 0 <= file.tag_point <= len(file.cuts):
-        raise ConfigError(
-            f"{source}: tag_point is {file.tag_point}, but must be the number of a cut, 1 to {len(file.cuts)}"
-        )
-    return TagTable(
-        name=file.name or Path(source).stem,
-        field=file.field,
-        cuts=np.array(file.cuts),
-        efficiency=efficiency,
-        edges=np.array(file.pt, np.float64),
-        abs_eta=file.abs_eta,
-        has_c=c is not None,
-        about=file.about,
-        measured=file.measured,
-        valid=file.range,
-        tag_point=file.tag_point,
-    )
+    if isinstance(raw, Mapping):
+        raw = {**raw, "name": raw.get("name") or Path(source).stem}
+    return configure(TagTable, raw, source)
 
 
 def stated_table(metadata: Mapping[str, Any]) -> TagTable | None:
-    """The table that metadata state for the tags of the jets; None if they state none.
+    """The table that metadata state for the tags of the jets; None if they state none."""
+    table = metadata.get("tag_table")
+    return None if table is None else parse_table(table, "tag_table")
 
-    Older files of `pairton generate` have the card instead; built-in tables have its default efficiencies.
-    """
-    table, made = metadata.get("tag_table"), metadata.get("generator")
-    if table is not None:
-        return parse_table(table, "tag_table")
-    card = str(made.get("card")) if isinstance(made, Mapping) else ""
-    return next((load_table(name) for name, part in CARDS.items() if part in card), None)
+
+# -- evidence of jets --------------------------------------------------------------------------------------
 
 
 def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
-    """Add the fields b_evidence and c_evidence to jets.
+    """Add the fields b_evidence and c_evidence to jets; without the field of the table, they are unchanged.
 
-    The default table is for a `btag` of 0 or 1 with the efficiencies of Pairton's generator. Jets without the
-    field of the table are returned unchanged. Raises EventsError if the table is for tags of 0 or 1, but the field
-    has scores.
-
-    >>> from pairton.events.objects import make_jets
-    >>> jets = make_jets(pt=[[100.0, 100.0]], eta=[[0.0, 0.0]], phi=[[0.0, 1.0]], mass=[[5.0, 5.0]], btag=[[1, 0]])
-    >>> with_evidence(jets).b_evidence.to_numpy().astype(float).round(2).tolist()
-    [[5.56, -1.31]]
+    The default table is for a `btag` of 0 or 1 with the efficiencies of Pairton's generator.
     """
     table = load_table(DEFAULT_TABLE) if table is None else table
     if table.field not in ak.fields(jets):
@@ -326,9 +269,7 @@ def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
 
 def check_binary(values: Floats, table: TagTable) -> None:
     """Raise EventsError if a table is for tags of 0 or 1, but more than a few values are neither."""
-    if table.field != "btag" or len(table.cuts) > 1:
-        return
-    if (value := not_binary(values)) is not None:
+    if table.field == "btag" and len(table.cuts) == 1 and (value := not_binary(values)) is not None:
         raise EventsError(
             f"btag of jets must be 0 or 1, but has values such as {value:g}: cut on the score with "
             "--btag CUT, or give a table of its efficiencies with --btag TABLE"
@@ -336,10 +277,81 @@ def check_binary(values: Floats, table: TagTable) -> None:
 
 
 def not_binary(values: Floats) -> float | None:
-    """A value that is no tag of 0 or 1, if more than a few are none; negative and infinite ones mean no tag.
-
-    >>> not_binary(np.array([1.0, 0.0, 0.3])), not_binary(np.array([1.0, 0.0, -1.0]))
-    (0.3, None)
-    """
+    """A value that is no tag of 0 or 1, if more than a few are none; negative and infinite ones mean no tag."""
     others = values[np.isfinite(values) & (values > 0) & (values != 1)]
     return float(others[0]) if len(others) > MOST_NOT_BINARY * len(values) else None
+
+
+def ensure_evidence(events: Events) -> Events:
+    """Add evidence to the jets, unless they have it already.
+
+    It comes from the table that the metadata state, or from that of Pairton's generator for a `btag` of 0 or 1.
+    """
+    fields = ak.fields(events.jets)
+    if EVIDENCE[0] not in fields:
+        return with_table(events, _own_table(events) or load_table(DEFAULT_TABLE))
+    if EVIDENCE[1] not in fields:  # no evidence for c jets
+        jets = ak.with_field(events.jets, ak.zeros_like(events.jets[EVIDENCE[0]]), EVIDENCE[1])
+        events = events.replace(jets=jets, variations=events.variations)
+    table, varied = stated_table(events.metadata), events.variations.values()
+    if table and any(JET in objects and EVIDENCE[0] not in ak.fields(objects[JET]) for objects in varied):
+        events = events.replace(variations=_varied(events, table))
+    return events
+
+
+def with_table(events: Events, table: TagTable) -> Events:
+    """Add the evidence of a table to the jets, and a `btag` of 0 or 1 if they have none.
+
+    The metadata record the table. Raises EventsError if the jets lack the field that the table is for, unless they
+    have the evidence of this table already.
+    """
+    if table.field not in ak.fields(events.jets):
+        if EVIDENCE[0] in ak.fields(events.jets) and events.metadata.get("tag_table") == table.to_dict():
+            return events  # they were read with this table
+        raise EventsError(
+            f"the table {table.name} needs the field {table.field} of jets, but they have "
+            f"{', '.join(ak.fields(events.jets))}: read the file with --btag {table.name} or --map "
+            f"{table.field}=COLUMN, or pass the field to pairton.make_jets"
+        )
+    jets = with_evidence(events.jets, table)
+    if "btag" not in ak.fields(jets):
+        values = np.asarray(ak.flatten(jets[table.field]))
+        tags = (values > table.tag_cut) & table.has_value(values)
+        jets = ak.with_field(jets, ak.unflatten(tags.astype(np.float32), ak.num(jets, axis=1)), "btag")
+    metadata = {**events.metadata, "tag_table": table.to_dict()}
+    return events.replace(jets=jets, variations=_varied(events, table), metadata=metadata)
+
+
+def tag_caveat(events: Events) -> str:
+    """A warning if the efficiencies of the tagger are assumed or approximate; empty if they are known."""
+    has_evidence = EVIDENCE[0] in ak.fields(events.jets)
+    table = stated_table(events.metadata) if has_evidence else _own_table(events)
+    if table is None and not has_evidence:
+        return ASSUMED
+    if table is None or table.measured:
+        return ""
+    return (
+        f"the efficiencies in the table {table.name} are approximate: measure them in your simulation with "
+        "`pairton measure tags`, and give the new table with --btag TABLE"
+    )
+
+
+def _own_table(events: Events) -> TagTable | None:
+    """The table that the metadata state, if the jets have its field."""
+    table = stated_table(events.metadata)
+    return table if table is not None and table.field in ak.fields(events.jets) else None
+
+
+def _varied(events: Events, table: TagTable) -> dict[str, Objects]:
+    """The variations, with evidence from the tags of their jets and the nominal momenta.
+
+    Jets without the field of the table have no evidence: `Events.varied` gives them that of the nominal jets.
+    """
+    varied = dict(events.variations)
+    for name, objects in events.variations.items():
+        if JET in objects and table.field in ak.fields(jets := objects[JET]):
+            tagged = with_evidence(ak.with_field(events.jets, jets[table.field], table.field), table)
+            for field in EVIDENCE:
+                jets = ak.with_field(jets, tagged[field], field)
+            varied[name] = {**objects, JET: jets}
+    return varied

@@ -13,6 +13,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest, shown
 from pairton.events.inputs import EVIDENCE
@@ -194,7 +195,7 @@ class Scores:
             if sum(map(len, parts)) >= ENOUGH:
                 break
         values = np.concatenate(parts)
-        return Filling.of(values) if table is None else Filling.of(values, table.valid)
+        return Filling.of(values) if table is None else Filling.of(values, table.range)
 
     def choose(self, btag: BTag, evidence: bool) -> Tagger:
         """The tagger that `btag` asks for, or else the first one that is filled.
@@ -208,7 +209,7 @@ class Scores:
         name, why = (asked, "") if asked is not None else self._first_filled()
         field, own, cut = self.fields[name], btag.table, btag.cut
         if own is not None and own.field == name:
-            own = replace(own, field=field)  # the user's name for the score
+            own = structs.replace(own, field=field)  # the user's name for the score
         known = own if own is not None and own.field == field else _default_table(field, cut)
         if asked is not None and not (filling := self.filling(name, known)).filled:
             filled = [
@@ -229,8 +230,8 @@ class Scores:
                     PairtonWarning,
                     stacklevel=4,
                 )
-        if known is not None and not known.valid[0] <= cut < known.valid[1]:
-            low, high = known.valid
+        if known is not None and not known.range[0] <= cut < known.range[1]:
+            low, high = known.range
             raise ConfigError(
                 f"--btag {name}:{cut:g}: the score {name} goes from {low:g} to {high:g}, so this cut tags no jet "
                 f"or every jet: choose a cut such as {', '.join(f'{c:g}' for c in known.cuts)}"
@@ -292,7 +293,7 @@ class Scores:
             except ConfigError:  # the score cannot be computed without a further setting
                 filling = Filling()
             about = {"name": name, "filled": filling.filled, **asdict(filling)}
-            about |= {"tables": [t.name for t in tables], "cuts": tables[0].cuts.tolist() if tables else []}
+            about |= {"tables": [t.name for t in tables], "cuts": list(tables[0].cuts) if tables else []}
             found.append(about | {"used": str(used) if name == used.name else None})
         return found
 
@@ -300,7 +301,7 @@ class Scores:
 def _default_table(field: str, cut: float | None = None) -> TagTable | None:
     """The built-in table of a score: the one of the era that has this cut, or else the first one."""
     known = tables_of(field)
-    same = (table for table in known if cut is not None and (np.abs(table.cuts - cut) < SAME_CUT).any())
+    same = (table for table in known if cut is not None and (np.abs(np.array(table.cuts) - cut) < SAME_CUT).any())
     return next(same, known[0] if known else None)
 
 
@@ -381,7 +382,7 @@ class TagColumns:
                 f"{table.name}:CUT to cut on {table.field} instead"
             )
         if len(values) >= FEW and not table.has_value(values).any():
-            low, high = table.valid
+            low, high = table.range
             raise FormatError(
                 f"{self._path}: {table.field} is not filled: none of {len(values)} jets has a value from {low:g} "
                 f"to {high:g}, the range in the table {table.name}: choose another with --btag TABLE or --map"

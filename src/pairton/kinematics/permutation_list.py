@@ -15,9 +15,10 @@ import numpy.typing as npt
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import PairtonWarning
 from pairton.events import Events
-from pairton.events.acceptance import MAX_OBJECTS, accept, selection_domain
-from pairton.events.evidence import ensure_evidence
+from pairton.events.acceptance import MAX_OBJECTS, accept
+from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE
+from pairton.events.tags import ensure_evidence
 from pairton.kinematics.fit_settings import BUILT_IN, load_settings, transfer_caveat
 from pairton.kinematics.fitting import KinematicFit
 from pairton.topology import JET
@@ -51,7 +52,7 @@ def list_permutations(
     if not set(EVIDENCE).isdisjoint(fit.inputs.fields(JET) if JET in topology.kinds else ()):
         events = ensure_evidence(events)
     most = min(MAX_OBJECTS, exact_limit(topology, complete_only=True))
-    accepted = accept(events, selection_domain(topology), fit.inputs, max_objects=most, cuts=cuts)
+    accepted = accept(events, Domain.of_selection(topology), fit.inputs, max_objects=most, cuts=cuts)
     names = [f"{slot.name.replace('.', '_')}_{slot.kind}" for slot in topology.slots]
     whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
     parts: list[dict[str, npt.NDArray[Any]]] = [{"row": whole, "rank": whole, **dict.fromkeys(names, whole)}]

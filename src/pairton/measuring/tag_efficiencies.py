@@ -153,7 +153,7 @@ def _read(
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in Jets.__dataclass_fields__)
     jets = Jets(*columns)
     known = tables_of(field)
-    valid = known[0].valid if known else _range(jets.score)
+    valid = known[0].range if known else _range(jets.score)
     return jets.where(np.isfinite(jets.score) & (jets.score >= valid[0]) & (jets.score <= valid[1])), valid
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pairton._common.parallel import cores
 from pairton.decoding import Decoded, Outputs
 from pairton.decoding.set_tables import exact_limit
-from pairton.events.acceptance import selection_domain
+from pairton.events.domain import Domain
 from pairton.events.nodes import Nodes
 from pairton.kinematics.fit_settings import BUILT_IN, FitSettings, load_settings
 from pairton.kinematics.fitting import KinematicFit
@@ -87,7 +87,7 @@ def kinematic_info(engine: KinematicEngine) -> ModelInfo:
     return ModelInfo(
         engine.topology,
         {"tokens": False},
-        selection_domain(engine.topology),
+        Domain.of_selection(engine.topology),
         engine.fit.inputs,
         engine.fit.axes,
         decoding=BUILT_IN,

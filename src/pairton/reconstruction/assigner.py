@@ -24,10 +24,10 @@ from pairton.decoding import Decoded, Outputs, decode, get_decoding
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import Accepted, accept
-from pairton.events.evidence import ensure_evidence, tag_caveat
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
+from pairton.events.tags import ensure_evidence, tag_caveat
 from pairton.kinematics.fit_settings import BUILT_IN, transfer_caveat
 from pairton.models.folds import by_fold
 from pairton.reconstruction.momenta import variation_caveat

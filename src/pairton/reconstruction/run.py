@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
 from pairton.events import Events
-from pairton.events.evidence import with_table
+from pairton.events.tags import with_table
 from pairton.formats import IN_MEMORY_CHUNK, OpenFile, expand, iterate, options_for, sources
 from pairton.formats.base import Source
 from pairton.formats.common import BadLabels

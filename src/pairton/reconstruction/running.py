@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
-from pairton.events.domain import chosen_cuts
+from pairton.events.domain import user_cuts
 from pairton.events.tags import TagTable
 from pairton.formats.files import Paths
 from pairton.reconstruction.assigner import windows
@@ -84,7 +84,7 @@ def reconstruct(
         >>> reco.t.mass.ndim, len(reco)
         (2, 3)
     """
-    chosen = chosen_cuts(jets, leptons, cuts)
+    chosen = user_cuts(jets, leptons, cuts)
     settings = RunSettings(
         decoding=decoding,
         max_objects=max_objects,

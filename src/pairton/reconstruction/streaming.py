@@ -126,7 +126,8 @@ def warnings_on(run: Run, status: Mapping[str, int], first_bad: FirstBad) -> Ite
             "file)"
         )
     if status["outside_domain"] and not status["ok"]:
-        scores = "; if b-tags are scores, cut on them with --btag CUT" if model.domain.has_binary else ""
+        binary = any(domain.binary for domain in model.domain.kinds.values())
+        scores = "; if b-tags are scores, cut on them with --btag CUT" if binary else ""
         yield (
             f"no event is like those that {model.name} was trained on, with {model.domain}{scores} (`pairton "
             "inspect` shows what is in the file)"

@@ -15,7 +15,7 @@ from pairton.decoding.graph import MASKED, adjacency, masked_tokens, visible_tok
 from pairton.decoding.set_sums import log_sums
 from pairton.errors import EventsError
 from pairton.events import Events, Status
-from pairton.events.domain import cut_domain
+from pairton.events.domain import as_cuts, used_cuts
 from pairton.events.mixed_events import into_mixture
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import Assigner
@@ -68,7 +68,7 @@ def record_event(
     base = SeenEvent.of(one, seen, row if number is None else number, source, topology)
     label = decoding.replace("_", "-")
     status = Status(int(assigner.status_of(accepted, assigner.count_tags(tagged, accepted))[0])).label
-    base.domain = cut_domain(model.domain, assigner.settings.cuts, topology.kinds)
+    base.cuts = as_cuts(used_cuts(assigner.settings.cuts, model.domain, topology.kinds))
     base.needs = assigner.settings.needs(model)
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())

@@ -21,7 +21,6 @@ from pairton.decoding.terms import gain_terms
 from pairton.evaluation.plots import COLOURS
 from pairton.evaluation.scores import matches
 from pairton.events import Events, Status
-from pairton.events.domain import Domain
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import cartesian, energy_of, mass_of, polar
 from pairton.reconstruction.momenta import Momenta, momenta_of
@@ -273,7 +272,7 @@ class SeenEvent:
         self.name, self.source = name, source
         self.id = ""
         self.truth: Ints | None = None
-        self.domain = Domain()  # cuts that an object must pass to be used
+        self.cuts: Mapping[str, Cuts] = {}  # cuts that an object must pass to be used
         self.needs: tuple[tuple[int, ...], ...] = ()  # as for `why_no_answer`
 
     @classmethod
@@ -336,7 +335,7 @@ class SeenEvent:
             elif not whole and probability is not None:  # which particles are absent is part of the answer
                 right = same_particles(true, answer)
         if not frames:
-            why = why_no_answer(self.topology, self.objects, status, self.domain, self.needs)
+            why = why_no_answer(self.topology, self.objects, status, self.cuts, self.needs)
             frames = (Frame(f"No answer: {status.replace('_', ' ')}", why, ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
         base = self.name, self.id, self.source, self.topology, self.objects
@@ -344,17 +343,21 @@ class SeenEvent:
 
 
 def why_no_answer(
-    topology: Topology, objects: Sequence[Item], status: str, domain: Domain, needs: Sequence[tuple[int, ...]]
+    topology: Topology,
+    objects: Sequence[Item],
+    status: str,
+    cuts: Mapping[str, Cuts],
+    needs: Sequence[tuple[int, ...]],
 ) -> str:
     """Why an event has no answer, as a sentence for the event display.
 
     objects   objects of the event
     status    label of the status of the event
-    domain    cuts that an object must pass to be used
+    cuts      cuts that an object must pass to be used
     needs     numbers of objects of each kind that the possible answers need; empty: one object per slot
 
     >>> from pairton.topology import load_topology
-    >>> why_no_answer(load_topology("hh4b"), [], "too_few_objects", Domain(), [])
+    >>> why_no_answer(load_topology("hh4b"), [], "too_few_objects", {}, [])
     '0 of 0 jets can be used; an answer needs 4 jets.'
     """
     if status == Status.BAD_OUTPUT.label:
@@ -364,8 +367,8 @@ def why_no_answer(
     sentences = []
     for kind in topology.object_kinds:
         used = [item.used for item in objects if item.kind == kind]
-        cuts = str(Cuts(domain[kind].pt, domain[kind].abs_eta)).replace("eta", "η")
-        passing = f" ({cuts})" if cuts else ""
+        limits = str(cuts.get(kind, Cuts())).replace("eta", "η")
+        passing = f" ({limits})" if limits else ""
         sentences.append(f"{sum(used)} of {len(used)} {collection_name(kind)} can be used{passing}")
     return f"{'; '.join(sentences)}; an answer needs {_least(topology, needs)}."
 

@@ -20,7 +20,8 @@ from msgspec import Meta
 from pairton._common.atomic import output_errors
 from pairton.errors import ConfigError, TrainingError
 from pairton.events import Events, Status
-from pairton.events.acceptance import accept, selection_domain
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.splits import fold_of
@@ -246,7 +247,7 @@ def pack(
     """
     events, fractions = config.events, config.fractions
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
-    domain = selection_domain(topology)
+    domain = Domain.of_selection(topology)
     largest = dict.fromkeys(columns, -1.0)
     seen = complete = 0
     for turn, chunk in _drawn(chunks, topology, config, columns):

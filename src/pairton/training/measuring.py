@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
-from pairton.events.acceptance import selection_domain
 from pairton.events.domain import Domain
 from pairton.events.inputs import MOMENTUM, Input, Inputs, Transform
 from pairton.topology import JET
@@ -113,7 +112,7 @@ def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
         )
         binary = [name for name in recipe.inputs.fields(kind) if _is_binary(objects[:, columns.index(name)])]
         kinds[kind] = replace(
-            selection_domain(recipe.topology)[kind],
+            Domain.of_selection(recipe.topology)[kind],
             count=(min(counts), max(counts)),
             radius=recipe.data.jet_radius if kind == JET else None,
             binary=tuple(binary),
