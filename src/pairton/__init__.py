@@ -29,7 +29,7 @@ _PUBLIC = {
     "Events": "pairton.events.events",
     "Model": "pairton.models.model",
     "Reconstruction": "pairton.reconstruction.result",
-    "Status": "pairton.events.status",
+    "Status": "pairton.events.nodes",
     "Topology": "pairton.topology",
     "evaluate": "pairton.evaluation.evaluating",
     "generate": "pairton.making",

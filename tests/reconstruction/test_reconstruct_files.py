@@ -14,7 +14,7 @@ import pytest
 import uproot
 
 import pairton.reconstruction.writers
-from pairton import formats
+from pairton import evaluate, formats
 from pairton.cli import main
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
@@ -291,6 +291,8 @@ def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, m
     reconstruct_files(paths, None)  # the model is chosen by the topology of the files
     check(once)
     assert len(reconstruct(paths)) == 300
+    check(once)
+    evaluate(paths, mass_model, use_weights=False)
     check(once)
     reconstruct_parts(paths, tmp_path / "out", mass_model)
     check([*once, *once])  # to plan the parts, and to make the only one

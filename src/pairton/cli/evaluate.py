@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
-import warnings
 from shutil import get_terminal_size
 from typing import Any
 
@@ -22,7 +20,7 @@ from pairton.cli.options import (
     option,
     reading_options,
 )
-from pairton.errors import ConfigError, PairtonWarning
+from pairton.errors import ConfigError
 
 __all__ = ["evaluate"]
 
@@ -90,10 +88,7 @@ def evaluate(
     json_file: str | None,
     report: str | None,
     plots: str | None,
-    cuts: Any,
     question: dict[str, Any],
-    threads: int | None,
-    engine: str,
     reading: dict[str, Any],
     **how: Any,  # options that `pairton.evaluate` has under the same name
 ) -> None:
@@ -105,22 +100,10 @@ def evaluate(
     \b
     Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json --report page.html
     """
-    from pairton._common.atomic import Replacement, note_input, replacing
+    from pairton._common.atomic import Replacement, replacing
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
-    from pairton.evaluation.sample import truth_topology
-    from pairton.formats import expand, options_for
-    from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
 
-    answered = bool(how["assignments"])
-    names = models or models_to_evaluate(inputs, reading, baselines=how["baselines"], answered=answered)
-    loaded = [load_for_files(name, inputs, reading, engine=engine, threads=threads) for name in names]
-    files = expand(inputs)
-    for path in how["assignments"]:
-        note_input(path)
-        if any(os.path.exists(file) and os.path.exists(path) and os.path.samefile(file, path) for file in files):
-            warning = f"--assignments {path} is an input too: its truth is scored against itself"
-            warnings.warn(warning, PairtonWarning, stacklevel=2)
     for output in (json_file, report):
         if output not in (None, "-"):
             Replacement(str(output))  # raises an error before the work if the output cannot be written
@@ -131,13 +114,9 @@ def evaluate(
 
         evaluation_page.check_outputs(report, plots)
         drawn = [Candidates(), Gallery()]
-    reading["topology"] = truth_topology(loaded, files, reading)
-    if loaded:
-        reading |= options_for(loaded[0], reading)
     result = run(
         list(inputs),
-        loaded,
-        cuts=cuts,
+        list(models) or None,
         mix=None if mix is None else _shares(mix),
         use_weights=not no_weights,
         metrics=drawn,

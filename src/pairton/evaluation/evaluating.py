@@ -5,8 +5,10 @@ It reads the events once, and keeps a few numbers per event and method in memory
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ import numpy.typing as npt
 
 import pairton.evaluation.baselines  # registers the built-in ones
 import pairton.evaluation.metrics  # noqa: F401  # registers the built-in ones
-from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning
+from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
 from pairton.evaluation.evaluation import Evaluation
 from pairton.evaluation.methods import (
     Method,
@@ -29,18 +31,20 @@ from pairton.evaluation.methods import (
     scaled,
     with_unique_names,
 )
+from pairton.evaluation.metrics.momentum_metrics import TRUE_MOMENTUM
 from pairton.evaluation.registry import BASELINES, METRICS, Chunk, Metric
-from pairton.evaluation.sample import Sample, open_sample
 from pairton.evaluation.scores import EVENT, score
 from pairton.evaluation.statistics import all_equal, effective_entries
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, as_cuts, describe_cuts, used_cuts, user_cuts
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
+from pairton.formats.common import BadLabels
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import windows
 from pairton.reconstruction.result import stored_assignment
+from pairton.reconstruction.run import Run
 from pairton.reconstruction.run_settings import RunSettings, own_selection
 from pairton.topology import Cuts, Topology, load_topology, same_tree
 from pairton.topology.extras import bin_names
@@ -78,6 +82,8 @@ def evaluate(
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),
     metrics: Iterable[Metric] = (),
+    threads: int | None = None,
+    engine: str = "onnx",
     progress: Watch | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -106,6 +112,8 @@ def evaluate(
         jet_scales: Factors on pT and energy of all jets. Every model and baseline is evaluated again with each.
             The selection of jets and events, and the fits of baselines, stay the same.
         metrics: Metrics in addition to the registered ones.
+        threads: As in `pairton.reconstruct`.
+        engine: As in `pairton.reconstruct`.
         progress: A function that wraps the stream of events, to show progress.
         **options: How to read the files, as for `pairton.iterate`.
 
@@ -123,44 +131,67 @@ def evaluate(
         >>> result.to_dict()["methods"]["chi2"]["efficiency"]["event"]["inclusive"]["total"]
         588
     """
-    answered = bool(assignments)
-    sample, models = open_sample(
-        events, model, options, use_weights=use_weights, baselines=baselines, answered=answered
-    )
+    if isinstance(events, Events) and options:
+        raise ConfigError(
+            f"evaluate has no option {next(iter(options))!r} for events in memory: give it for files"
+        )
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
     settings = RunSettings(max_objects=max_objects, cuts=user_cuts(jets, leptons, cuts), **asked)
-    strict = sample.pile_up or select
-    own = own_selection(models[0], sample.topology) if models else sample.topology.selection
+    requested = () if model is None and assignments else model
+    how: dict[str, Any] = {"engine": engine, "threads": threads, "labelled": True, "baselines": baselines}
+    with Run(events, requested, **how, **options) as run:
+        models, topology, files = run.models, run.topology, run.files or ["events"]
+        for path in assignments:
+            if any(
+                os.path.exists(file) and os.path.exists(path) and os.path.samefile(file, path) for file in files
+            ):
+                warning = f"--assignments {path} is an input too: its truth is scored against itself"
+                warnings.warn(warning, PairtonWarning, stacklevel=2)
+        run.options["keep"] = [*run.options.get("keep", ()), *_label_columns(run)]
+        strict = run.pile_up or select
+        own = own_selection(models[0], topology) if models else topology.selection
 
-    def cuts_for(model: Model | None, strict: bool = strict) -> Bounds:
-        domain = Domain() if model is None else model.domain
-        return used_cuts(settings.cuts, domain, sample.topology.kinds, own if strict else None)
+        def cuts_for(model: Model | None, strict: bool = strict) -> Bounds:
+            domain = Domain() if model is None else model.domain
+            return used_cuts(settings.cuts, domain, topology.kinds, own if strict else None)
 
-    first = models[0] if models else None  # decides which objects are labelled and selected
-    used = cuts_for(first)
-    objects_used = describe_cuts(used, cuts_for(first, not strict), strict)
-    sample.topology = replace(sample.topology, selection=replace(own, objects=as_cuts(used)))
-    methods = model_methods(models, decodings, settings)
-    methods += [
-        baseline_method(name, sample.read, select)
-        if name in BASELINES
-        else model_baseline(name, sample.topology, settings)
-        for name in baselines
-    ]
-    methods += [scaled(method, scale) for scale in jet_scales for method in methods]
-    methods += [file_method(path, sample.topology) for path in assignments]
-    if not methods:
-        raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
-    with_unique_names(methods)
-    for method in methods:
-        chooses = first if "baseline" in method.about else method.model or first  # which objects are used
-        _configure(method, sample.topology, replace(settings, cuts=cuts_for(chooses)))
-    shares = _mix(mix, sample.topology)
-    measured = METRICS | {metric.name: metric for metric in metrics}
-    label_cuts = {model.name: as_cuts(cuts_for(model)) for model in models}
-    scored, rows, seen, outside = _measure(sample, models, methods, measured, label_cuts, select, split, progress)
+        def read(**how: Any) -> Iterator[Events]:
+            chunks = run.chunks(topology=topology, bad_labels=BadLabels(), **how)
+            return (_labelled(chunk, files[0], use_weights) for chunk in chunks)
+
+        first = models[0] if models else None  # decides which objects are labelled and selected
+        used = cuts_for(first)
+        objects_used = describe_cuts(used, cuts_for(first, not strict), strict)
+        topology = replace(topology, selection=replace(own, objects=as_cuts(used)))
+        methods = model_methods(models, decodings, settings)
+        methods += [
+            baseline_method(name, read, select) if name in BASELINES else model_baseline(name, topology, settings)
+            for name in baselines
+        ]
+        methods += [scaled(method, scale) for scale in jet_scales for method in methods]
+        methods += [file_method(path, topology) for path in assignments]
+        if not methods:
+            raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
+        with_unique_names(methods)
+        for method in methods:
+            chooses = first if "baseline" in method.about else method.model or first  # which objects are used
+            _configure(method, topology, replace(settings, cuts=cuts_for(chooses)))
+        shares = _mix(mix, topology)
+        measured = METRICS | {metric.name: metric for metric in metrics}
+        label_cuts = {model.name: as_cuts(cuts_for(model)) for model in models}
+        stream = windows(read())
+        scored, rows, seen, outside = _measure(
+            stream if progress is None else progress(stream),
+            models,
+            methods,
+            measured,
+            label_cuts,
+            select,
+            run.pile_up,
+            split,
+        )
     check_files(methods, rows)
-    result = Evaluation(sample.topology, sample.files, select, methods, measured, shares, used, objects_used)
+    result = Evaluation(topology, files, select, methods, measured, shares, used, objects_used)
     why = "the given cuts" if settings.cuts is not True else ""
     doubts = [
         *_labels_cut({} if select else outside, why),
@@ -169,6 +200,32 @@ def evaluate(
     for doubt in [*doubts, *_few_events(result)]:
         warnings.warn(doubt, PairtonWarning, stacklevel=2)
     return result
+
+
+def _label_columns(run: Run) -> list[str]:
+    """The columns of the first file with labels of declared heads, and with the momenta of true neutrinos."""
+    names = dict.fromkeys(name for model in run.models for s in model.info.heads.values() for name in s.columns)
+    names |= dict.fromkeys(TRUE_MOMENTUM if (run.models[0] if run.models else run).topology.neutrinos else ())
+    stored = []
+    for name in names if run.first is not None else ():
+        with suppress(PairtonError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run.source(keep=[name])
+            stored.append(name)
+    return [name for name in stored if name not in run.options.get("keep", ())]
+
+
+def _labelled(events: Events, name: str, use_weights: bool) -> Events:
+    """The events, which must have truth, with weights: ones if there are none, or if they are not used."""
+    if events.truth is None:
+        raise InputError(f"{name} has no truth, which an evaluation needs: give labelled events")
+    if events.weights is None or not use_weights:
+        return events.replace(weights=np.ones(len(events)))
+    if not np.isfinite(events.weights).all():
+        row = int(np.argmin(np.isfinite(events.weights)))
+        number = ":".join(map(str, events.ids[row].tolist()))
+        raise InputError(f"the weight of event {number} is {events.weights[row]}: correct it, or use no weights")
+    return events
 
 
 def _configure(method: Method, topology: Topology, settings: RunSettings) -> None:
@@ -185,14 +242,14 @@ def _configure(method: Method, topology: Topology, settings: RunSettings) -> Non
 
 
 def _measure(
-    sample: Sample,
+    stream: Iterable[Events],
     models: Sequence[Model],
     methods: Sequence[Method],
     metrics: Mapping[str, Metric],
     label_cuts: Mapping[str, Mapping[str, Cuts]],
     select: bool,
+    pile_up: bool,
     split: str | None,
-    progress: Watch | None,
 ) -> tuple[int, int, dict[str, int], dict[str, int]]:
     """Count with every metric, window by window.
 
@@ -202,10 +259,7 @@ def _measure(
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
     seen, outside = (dict.fromkeys(label_cuts, 0) for _ in range(2))
     scored = row = 0
-    stream = windows(sample.read())
-    for window in stream if progress is None else progress(stream):
-        if window.truth is None:
-            raise InputError(f"{sample.files[0]} has no truth, which an evaluation needs: give labelled events")
+    for window in stream:
         rows = np.arange(row, row + len(window))
         row += len(window)
         if split is not None:
@@ -221,7 +275,7 @@ def _measure(
         if select:
             chunk = _chunk(methods, window.select(), rows[window.selected])
         else:  # objects that the experiment rejects, and with pile-up those that fail the cuts, are not used
-            chunk = _chunk(methods, window.keep(window.passes if sample.pile_up else window.usable), rows)
+            chunk = _chunk(methods, window.keep(window.passes if pile_up else window.usable), rows)
         for method in methods:
             for metric in metrics.values():
                 if (count := metric.count(chunk, method)) is not None:

@@ -6,7 +6,6 @@ code.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest, shown
+from pairton.errors import ConfigError, FormatError, InputError, nearest, shown
 from pairton.events import Events
 from pairton.formats.base import (
     DEFAULT_CHUNK,
@@ -42,7 +41,6 @@ __all__ = [
     "detect",
     "expand",
     "get_format",
-    "has_pile_up",
     "iterate",
     "open_source",
     "options_for",
@@ -278,16 +276,6 @@ def stored_topology(path: str | Path, isolate: Any = False) -> Topology | None:
     """The topology that a file stores; None if it stores no topology. `isolate`: as for `open_source`."""
     with OpenFile(path, isolate=isolate) as file:
         return file.stored_topology
-
-
-def has_pile_up(paths: Paths, options: Mapping[str, Any]) -> bool:
-    """Whether the first of some files may have jets from pile-up: it was not prepared for a network, nor simulated
-    by Pairton. `options`: of `pairton.read`.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PairtonWarning)  # repeated when the file is read
-        with open_source(expand(paths)[0], **{**options, "truth": False}) as source:
-            return bool(source.metadata.get("pile_up"))
 
 
 def open_source(path: str | Path, format: str | None = None, *, isolate: Any = False, **options: Any) -> Source:

@@ -155,11 +155,10 @@ class Run:
     def _source_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if name not in ("format", "isolate")}
 
-    @property
-    def source(self) -> Source:
-        """The first file, as it is read."""
+    def source(self, **options: Any) -> Source:
+        """The first file, as it is read; `options` replace those of the run."""
         assert self.first is not None
-        return self.first.source(**self._source_options)
+        return self.first.source(**{**self._source_options, **options})
 
     @property
     def topology(self) -> Topology:
@@ -167,12 +166,12 @@ class Run:
         if self.events is not None:
             return self.events.topology
         asked = self.options.get("topology")
-        return self.source.topology if asked is None else load_topology(asked)
+        return self.source().topology if asked is None else load_topology(asked)
 
     @cached_property
     def pile_up(self) -> bool:
         """Whether there may be jets from pile-up: not in events prepared for a network, or simulated here."""
-        return self.events.pile_up if self.events is not None else bool(self.source.metadata.get("pile_up"))
+        return self.events.pile_up if self.events is not None else bool(self.source().metadata.get("pile_up"))
 
     @property
     def expected(self) -> int | None:
@@ -180,7 +179,7 @@ class Run:
         opened = len(self._counts)
         return len(self.files) * sum(self._counts.values()) // opened if opened else None
 
-    def chunks(self, size: int = READ_ROWS, opened: Any = None, **options: Any) -> Iterator[Events]:
+    def chunks(self, chunk: int = READ_ROWS, opened: Any = None, **options: Any) -> Iterator[Events]:
         """The events, in chunks; `options` replace those of the run."""
 
         def note(source: Source) -> None:
@@ -189,8 +188,9 @@ class Run:
                 opened(source)
 
         if self.events is not None:
-            return iter([self.events])
-        return iterate(self.files, chunk=size, first=self.first, opened=note, **{**self.options, **options})
+            tree = {name: options[name] for name in options.keys() & {"topology"}}
+            return iter([self.events.replace(**tree) if tree else self.events])
+        return iterate(self.files, chunk=chunk, first=self.first, opened=note, **{**self.options, **options})
 
     def sources(self) -> Iterator[Source]:
         """The files, opened one after the other."""
