@@ -13,13 +13,12 @@ from pairton.events import Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
-from pairton.events.mixed_events import TOPOLOGY, into_mixture
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.reconstruction.result_columns import pattern_columns, topology_columns
 from pairton.topology import Topology, load_topology, parse_topology
 from pairton.topology.assignments import canonical
-from pairton.topology.mixtures import find_part, mixture, parts_of
+from pairton.topology.mixtures import TOPOLOGY, find_part, mixture, parts_of
 
 TTBAR, TTH = load_topology("ttbar_allhad"), load_topology("tth_allhad")
 BOTH = mixture([TTBAR, TTH])
@@ -197,11 +196,11 @@ def test_what_does_not_go_together(make, said):
 
 def test_events_of_one_topology_in_a_mixture():
     jets = make_jets(**{name: [[50.0 + k for k in range(6)]] for name in ("pt", "eta", "phi", "mass", "btag")})
-    events = into_mixture(Events(jets, TTBAR, truth=[[5, 4, 3, 2, 1, 0]]), BOTH)
+    events = Events(jets, TTBAR, truth=[[5, 4, 3, 2, 1, 0]]).into_mixture(BOTH)
     assert events.truth.tolist() == [[5, 4, 3, 2, 1, 0, -1, -1]]
     assert events.columns[TOPOLOGY].tolist() == [0]
-    with pytest.raises(EventsError, match="read events of hh4b, but the mixture has ttbar_allhad, tth_allhad"):
-        into_mixture(Events(jets, "hh4b"), BOTH)
+    with pytest.raises(EventsError, match="events of hh4b are not of the mixture ttbar_allhad, tth_allhad"):
+        Events(jets, "hh4b").into_mixture(BOTH)
 
 
 def test_an_event_that_can_be_complete_in_one_topology_is_not_incomplete():

@@ -70,11 +70,11 @@ def test_ranges_of_pt():
         ({"efficiencies": {}}, "did you mean"),
         ({"pt": [40, 30]}, "rising"),
         ({"abs_eta": -1}, "abs_eta"),
-        ({"cuts": "many"}, "table.cuts is 'many', but must be a list of numbers"),
+        ({"cuts": "many"}, "table.cuts is 'many', but must be a list of rising numbers"),
         ({"range": [0.5, 1.0]}, "within"),
         ({"range": [0.0]}, "table.range is"),
-        ({"efficiency": {"b": [[0.9, 0.6], [0.8]], "light": [0.1, 0.01]}}, "2 numbers per flavour"),
-        ({"tag_point": 3}, "number of a cut, 1 to 2"),
+        ({"efficiency": {"b": [[0.9, 0.6], [0.8]], "light": [0.1, 0.01]}}, "2 numbers, one per cut"),
+        ({"tag_point": 3}, "tag_point is 3"),
     ],
 )
 def test_a_wrong_table_is_one_line(change, said):

@@ -13,10 +13,9 @@ from pairton import formats
 from pairton.cli import main
 from pairton.errors import ConfigError, ModelError, TrainingError
 from pairton.events import Events
-from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.objects import make_jets
 from pairton.topology import load_topology, parse_topology
-from pairton.topology.mixtures import mixture, parts_of
+from pairton.topology.mixtures import TOPOLOGY, mixture, parts_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightning.fabric")

@@ -8,11 +8,10 @@ import torch
 import yaml
 
 from pairton.errors import ConfigError, TopologyError
-from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.topology import load_topology, same_tree
-from pairton.topology.mixtures import parts_of
+from pairton.topology.mixtures import TOPOLOGY, parts_of
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.batch import make_batch, terms_of
 from pairton.training.losses import LOSSES, Examples

@@ -5,7 +5,7 @@ Units are GeV and radians. Objects keep the order of the input, so that their po
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import EventsError, nearest
-from pairton.events.event_checks import check_events, check_parts
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Status
 from pairton.events.objects import check_fields, is_cut, is_physical
-from pairton.events.splits import uniform
+from pairton.events.splits import DEFAULT_FRACTIONS, uniform
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
+from pairton.topology.mixtures import TOPOLOGY, find_part, parts_of
 from pairton.topology.selection import Cuts
 
 __all__ = ["SPLITS", "Events", "Objects"]
 
 SPLITS = ("train", "validation", "test")
 MARKS = ("index", "usable")  # fields that readers add: see `make_objects`
+MAX_WEIGHT = 1e100  # sums of squares stay finite
 
 Objects = Mapping[str, ak.Array]  # kind -> ragged array of Momentum4D: pt, eta, phi, energy, further fields
 
@@ -36,8 +37,7 @@ class Events:
     """Measured events: objects by kind, and optionally truth, weights and ids. One row per event.
 
     Args:
-        objects: A mapping of kinds ("jet", "lepton", "met", ...) to arrays from `pairton.make_objects`, or an
-            array of jets alone.
+        objects: Kind ("jet", "lepton", "met", ...) -> array from `pairton.make_objects`; or jets alone.
         topology: The decay tree of the events: a name, a file or a `Topology`.
         truth: (n, slots): the position of each slot's object among the objects of its kind, -1 for none.
         weights: (n,): one weight per event.
@@ -81,8 +81,16 @@ class Events:
         variations: Mapping[str, Objects | ak.Array] | None = None,
     ) -> None:
         self.topology = load_topology(topology)
-        self.objects = self._ordered(objects)
-        n = len(next(iter(self.objects.values())))
+        found = _by_kind(objects)
+        if missing := [kind for kind in self.topology.kinds if kind not in found]:
+            raise EventsError(
+                f"{self.topology.name} needs {', '.join(map(collection_name, missing))}, but the events have "
+                f"{', '.join(map(collection_name, found)) or 'no objects'}: add them, or choose another topology"
+            )
+        self.objects = {kind: found[kind] for kind in self.topology.kinds}
+        for kind, array in self.objects.items():
+            check_fields(collection_name(kind), array)
+        n = len(self)
         if ids is None:
             ids = np.stack([np.zeros(n, np.uint64), np.arange(n, dtype=np.uint64)], axis=1)
         self.truth = None if truth is None else np.asarray(truth, dtype=np.int32)
@@ -91,20 +99,10 @@ class Events:
         self.columns = dict(columns or {})
         self.metadata = dict(metadata or {})
         self.variations = {name: _by_kind(varied) for name, varied in (variations or {}).items()}
-        check_events(self)
-
-    def _ordered(self, given: Objects | ak.Array) -> dict[str, ak.Array]:
-        """The objects of the kinds of the topology, in their order."""
-        given = _by_kind(given)
-        missing = [kind for kind in self.topology.kinds if kind not in given]
-        if missing:
-            raise EventsError(
-                f"{self.topology.name} needs {', '.join(map(collection_name, missing))}, but the events have "
-                f"{', '.join(map(collection_name, given)) or 'no objects'}: add them, or choose another topology"
-            )
-        for kind in self.topology.kinds:
-            check_fields(collection_name(kind), given[kind])
-        return {kind: given[kind] for kind in self.topology.kinds}
+        _check_shapes(self)
+        if self.truth is not None:
+            _check_truth(self, self.truth)
+        _check_variations(self)
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -122,23 +120,17 @@ class Events:
         if not isinstance(where, slice | np.ndarray):
             raise EventsError(f"events[{where!r}] is not possible: use a slice, a mask or a list of rows")
         return self._unchecked(
-            objects={kind: array[where] for kind, array in self.objects.items()},
+            **self._mapped(lambda _, array: array[where]),
             truth=None if self.truth is None else self.truth[where],
             weights=None if self.weights is None else self.weights[where],
             ids=self.ids[where],
             columns={name: column[where] for name, column in self.columns.items()},
-            variations={
-                name: {kind: array[where] for kind, array in varied.items()}
-                for name, varied in self.variations.items()
-            },
         )
 
     def replace(self, **changes: Any) -> Events:
-        """Make a copy with some attributes changed.
+        """Make a copy with other arguments of `Events`, or with `jets=` to change the jets alone.
 
-        Args:
-            **changes: New values for arguments of `Events`, or `jets=` to change the jets alone. New objects drop
-                the variations, unless `variations=` is given too.
+        New objects drop the variations, unless `variations=` is given too.
 
         Examples:
             >>> from pairton.events.objects import make_jets
@@ -150,8 +142,7 @@ class Events:
             changes["objects"] = {**self.objects, JET: changes.pop("jets")}
         if "objects" in changes:
             changes.setdefault("variations", None)
-        unknown = changes.keys() - set(_STATE)
-        if unknown:
+        if unknown := changes.keys() - set(_STATE):
             raise EventsError(f"events have no {sorted(unknown)[0]!r}: choose from jets, {', '.join(_STATE)}")
         return Events(**{name: getattr(self, name) for name in _STATE} | changes)
 
@@ -161,6 +152,15 @@ class Events:
         for name in _STATE:
             setattr(copy, name, changes[name] if name in changes else getattr(self, name))
         return copy
+
+    def _mapped(self, change: Callable[[str, ak.Array], ak.Array]) -> dict[str, Any]:
+        """`objects` and `variations` after a change of the array of each kind."""
+
+        def apply(objects: Objects) -> Objects:
+            return {kind: change(kind, array) for kind, array in objects.items()}
+
+        varied = {name: apply(objects) for name, objects in self.variations.items()}
+        return {"objects": apply(self.objects), "variations": varied}
 
     @staticmethod
     def concatenate(parts: Sequence[Events]) -> Events:
@@ -175,18 +175,22 @@ class Events:
             >>> len(Events.concatenate([events[:10], events[20:]])) - len(events)
             -10
         """
-        check_parts(parts)
+        _check_parts(parts)
         first = parts[0]
         if len(parts) == 1:
             return first
         shared = [name for name in first.columns if all(name in part.columns for part in parts)]
+        variations = {}
+        for name, objects in first.variations.items():
+            varied = [part.varied(name) for part in parts]
+            variations[name] = {kind: _joined(kind, varied) for kind in objects}
         return first._unchecked(
             objects={kind: _joined(kind, parts) for kind in first.objects},
             truth=None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
             weights=None if first.weights is None else np.concatenate([p.weights for p in parts]),
             ids=np.concatenate([part.ids for part in parts]),
             columns={name: _joined_column(name, [part.columns[name] for part in parts]) for name in shared},
-            variations={name: _joined_variation(name, parts) for name in first.variations},
+            variations=variations,
         )
 
     def varied(self, name: str) -> Events:
@@ -209,11 +213,34 @@ class Events:
             objects[kind] = varied
         return self._unchecked(objects=objects, variations={})
 
+    def into_mixture(self, mixture: Topology) -> Events:
+        """Convert events of one topology of a mixture to events of the mixture.
+
+        Slots that their own topology lacks are empty in the truth; a column has the index of the topology.
+
+        Examples:
+            >>> import pairton
+            >>> from pairton.topology.mixtures import mixture
+            >>> both = mixture([load_topology("tth_allhad"), load_topology("ttbar_allhad")])
+            >>> events = pairton.read("sample:ttbar_allhad")[:2].into_mixture(both)
+            >>> events.truth.shape, events.columns["topology"].tolist()
+            ((2, 8), [1, 1])
+        """
+        if (part := find_part(mixture, self.topology)) is None:
+            names = ", ".join(part.name for part in parts_of(mixture))
+            raise EventsError(f"events of {self.topology.name} are not of the mixture {names}: use one of these")
+        truth = None
+        if self.truth is not None:
+            truth = np.full((len(self), len(mixture.slots)), -1, dtype=np.int32)
+            truth[:, part.slots] = self.truth
+        number = np.full(len(self), parts_of(mixture).index(part), dtype=np.int8)
+        return self._unchecked(topology=mixture, truth=truth, columns={**self.columns, TOPOLOGY: number})
+
     # -- what is in them -----------------------------------------------------------------------------------
 
     @property
     def jets(self) -> ak.Array:
-        """The jets: `objects["jet"]`."""
+        """`objects["jet"]`."""
         return self.objects[JET]
 
     @property
@@ -239,18 +266,16 @@ class Events:
     @cached_property
     def stored_index(self) -> dict[str, ak.Array]:
         """Kind -> the position of each object in its event in the input file."""
-        return {
-            kind: array.index if "index" in ak.fields(array) else ak.local_index(array.pt, axis=1)
-            for kind, array in self.objects.items()
-        }
+        return self._marks("index", lambda array: ak.local_index(array.pt, axis=1))
 
     @cached_property
     def usable(self) -> dict[str, ak.Array]:
         """Kind -> whether each object passed its identification; all did if the reader does not say."""
-        return {
-            kind: array.usable if "usable" in ak.fields(array) else ak.ones_like(array.pt, dtype=bool)
-            for kind, array in self.objects.items()
-        }
+        return self._marks("usable", lambda array: ak.ones_like(array.pt, dtype=bool))
+
+    def _marks(self, name: str, default: Callable[[ak.Array], ak.Array]) -> dict[str, ak.Array]:
+        objects = self.objects.items()
+        return {kind: array[name] if name in ak.fields(array) else default(array) for kind, array in objects}
 
     def momenta(self, kind: str) -> npt.NDArray[np.float32]:
         """(J, 4): pt, eta, phi and energy of all objects of a kind."""
@@ -283,10 +308,7 @@ class Events:
         selection, btags = self.topology.selection, None
         if selection.btags and self.metadata.get("btag") != "none":  # read without tags
             if "btag" not in ak.fields(self.jets):
-                raise EventsError(
-                    "the selection counts b-tags, but the jets have no field btag: name its column with --map "
-                    "btag=COLUMN"
-                )
+                raise EventsError("the selection counts b-tags: name the column of btag with --map btag=COLUMN")
             btags = np.asarray(ak.sum(self.passes[JET] & (self.jets.btag > 0.5), axis=1))
         counts = {kind: np.asarray(ak.sum(passes, axis=1)) for kind, passes in self.passes.items()}
         return np.asarray(selection.accepts(counts, btags) & (self.status == Status.OK))
@@ -319,10 +341,9 @@ class Events:
         return self.keep(self.passes)[self.selected]
 
     def keep(self, masks: Mapping[str, ak.Array]) -> Events:
-        """Keep some objects of each event. Slots of the truth whose object was removed become empty (-1).
+        """Keep the objects for which a mask by kind is True; other kinds keep all objects.
 
-        Args:
-            masks: Kind -> ragged array that is True for the objects to keep. Other kinds keep all objects.
+        Slots of the truth whose object was removed become empty (-1).
 
         Examples:
             >>> from pairton.events.objects import make_jets
@@ -337,39 +358,27 @@ class Events:
         return kept
 
     def _keep_kind(self, kind: str, passes: ak.Array) -> Events:
-        objects = ak.with_field(self.objects[kind], self.stored_index[kind], "index")[passes]
         truth = self.truth
         if truth is not None:
             flat = np.asarray(ak.flatten(passes), dtype=bool)
-            rank = np.cumsum(flat) - 1
-            starts = np.concatenate([[0], np.cumsum(self.counts[kind])])[:-1]
-            before = np.concatenate([[0], np.cumsum(flat)])[starts]  # kept objects of all earlier events
+            before = np.concatenate([[0], np.cumsum(flat)])  # kept objects before each one
+            starts = (np.cumsum(self.counts[kind]) - self.counts[kind])[:, None]
             filled = np.array([slot.kind == kind for slot in self.topology.slots]) & (truth >= 0)
-            at = np.where(filled, starts[:, None] + truth, 0)
+            at = np.where(filled, starts + truth, 0)
             if len(flat):
-                moved = np.where(flat[at], rank[at] - before[:, None], -1)
+                moved = np.where(flat[at], before[at] - before[starts], -1)
                 truth = np.where(filled, moved, truth).astype(np.int32)
-        variations = {
-            name: {k: array[passes] if k == kind else array for k, array in varied.items()}
-            for name, varied in self.variations.items()
-        }
-        return self._unchecked(objects={**self.objects, kind: objects}, truth=truth, variations=variations)
+        marked = ak.with_field(self.objects[kind], self.stored_index[kind], "index")
+        marked = self._unchecked(objects={**self.objects, kind: marked}, truth=truth)
+        return marked._unchecked(**marked._mapped(lambda k, array: array[passes] if k == kind else array))
 
     def in_split(
-        self, name: str, fractions: Sequence[float] = (0.9, 0.05, 0.05), seed: int = 0
+        self, name: str, fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
     ) -> npt.NDArray[np.bool_]:
-        """Find the events of a split. A hash of its id decides which split an event is in.
+        """(n,): which events are in a split: `train`, `validation` or `test`.
 
-        Args:
-            name: `train`, `validation` or `test`.
-            fractions: Shares of the three splits.
-            seed: Another seed gives independent splits.
-
-        Returns:
-            (n,): a mask. It does not depend on the order or the number of events.
-
-        Raises:
-            EventsError: There is no such split, or the fractions do not add up to one.
+        A hash of the id decides, so that neither the order nor the number of events matters. Another seed gives
+        independent splits. EventsError is raised if the fractions of the three splits do not add up to one.
 
         Examples:
             >>> from pairton.events.objects import make_jets
@@ -381,14 +390,9 @@ class Events:
         if name not in SPLITS:
             raise EventsError(f"no split {name!r}: choose one of {', '.join(SPLITS)}")
         if len(fractions) != len(SPLITS) or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-            raise EventsError(
-                f"fractions is {tuple(fractions)}, but must be {len(SPLITS)} numbers that add up to 1"
-            )
-        edges = np.concatenate([[0.0], np.cumsum(fractions)])
-        edges[-1] = np.inf
-        k = SPLITS.index(name)
-        u = uniform(self.ids, seed)
-        return np.asarray((u >= edges[k]) & (u < edges[k + 1]))
+            raise EventsError(f"fractions is {tuple(fractions)}, but must be three numbers that add up to 1")
+        edges = np.cumsum(fractions)[:-1]
+        return np.asarray(np.searchsorted(edges, uniform(self.ids, seed), side="right") == SPLITS.index(name))
 
     def dense(
         self, kind: str = JET, columns: Sequence[str] = MOMENTUM
@@ -416,11 +420,6 @@ def _by_kind(objects: Objects | ak.Array) -> dict[str, ak.Array]:
     return dict(objects) if isinstance(objects, Mapping) else {JET: objects}
 
 
-def _joined_variation(name: str, parts: Sequence[Events]) -> dict[str, ak.Array]:
-    varied = [part.varied(name) for part in parts]
-    return {kind: _joined(kind, varied) for kind in parts[0].variations[name]}
-
-
 def _joined_column(name: str, parts: Sequence[Any]) -> ak.Array:
     joined = ak.concatenate(parts)
     if "float" in str(ak.type(joined)) and not any("float" in str(ak.type(ak.Array(part))) for part in parts):
@@ -434,17 +433,87 @@ def _joined_column(name: str, parts: Sequence[Any]) -> ak.Array:
 def _joined(kind: str, parts: Sequence[Events]) -> ak.Array:
     """The objects of all parts, with the fields that all have, and `index` and `usable` if any part has them."""
     fields = [ak.fields(part.objects[kind]) for part in parts]
-    in_all = set.intersection(*map(set, fields)) - {*MARKS}
-    in_any = set.union(*map(set, fields))
-    shared = [name for name in fields[0] if name in in_all]
+    in_all, in_any = set.intersection(*map(set, fields)), set.union(*map(set, fields))
+    shared = [name for name in fields[0] if name in in_all and name not in MARKS]
     arrays = []
-    for part, names in zip(parts, fields, strict=True):
-        objects = part.objects[kind]
-        if in_any - {*shared, *MARKS}:
-            objects = ak.with_name(objects[[*shared, *(mark for mark in MARKS if mark in names)]], "Momentum4D")
-        if "index" in in_any and "index" not in names:
-            objects = ak.with_field(objects, part.stored_index[kind], "index")
-        if "usable" in in_any and "usable" not in names:
-            objects = ak.with_field(objects, part.usable[kind], "usable")
+    for part in parts:
+        objects = part.objects[kind][shared]
+        for mark, values in zip(MARKS, ("stored_index", "usable"), strict=True):
+            if mark in in_any:
+                objects = ak.with_field(objects, getattr(part, values)[kind], mark)
         arrays.append(ak.to_packed(objects))  # a slice would bring all objects of its array
     return ak.with_name(ak.concatenate(arrays), "Momentum4D")
+
+
+# -- checks ------------------------------------------------------------------------------------------------
+
+
+def _check_shapes(events: Events) -> None:
+    topology, slots = events.topology, len(events.topology.slots)
+    expected: tuple[tuple[str, Any, tuple[int, ...], str], ...] = (
+        ("ids", events.ids, (2,), ", but must be (events, 2): source and number"),
+        ("weights", events.weights, (), ": give one number per event"),
+        ("truth", events.truth, (slots,), f", but {topology.name} has {slots} slots: give one column per slot"),
+    )
+    lengths = {name: len(column) for name, column in events.columns.items()}
+    lengths |= {collection_name(kind): len(array) for kind, array in events.objects.items()}
+    for name, array, shape, remedy in expected:
+        if array is not None:
+            if not array.ndim or array.shape[1:] != shape:
+                raise EventsError(f"{name} has the shape {array.shape}{remedy}")
+            lengths[name] = len(array)
+    for name, length in lengths.items():
+        if length != len(events):
+            raise EventsError(
+                f"{name} has {length} rows, but there are {len(events)} events: give one row per event"
+            )
+    if events.weights is not None and (huge := np.abs(events.weights) > MAX_WEIGHT).any():
+        row = int(huge.argmax())
+        raise EventsError(f"the weight of event {row} is {events.weights[row]:g}: correct it, or use no weights")
+
+
+def _check_truth(events: Events, truth: npt.NDArray[np.int32]) -> None:
+    for kind in events.topology.object_kinds:
+        slots = [slot.index for slot in events.topology.slots if slot.kind == kind]
+        positions, counts = np.sort(truth[:, slots], axis=1), events.counts[kind]
+        outside = np.asarray(((positions < -1) | (positions >= counts[:, None])).any(axis=1))
+        twice = ((positions[:, 1:] == positions[:, :-1]) & (positions[:, 1:] >= 0)).any(axis=1)
+        for row in np.flatnonzero(outside | twice).tolist()[:1]:
+            name = collection_name(kind)
+            wrong = f"with the same {kind} in two slots: use -1 for both"
+            if outside[row]:
+                wrong = f"but it has {counts[row]} {name}: give positions of {name} from 0, -1 for an empty slot"
+            raise EventsError(f"truth of event {row} is {truth[row].tolist()}, {wrong}")
+
+
+def _check_variations(events: Events) -> None:
+    for name, varied in events.variations.items():
+        for kind, array in varied.items():
+            what = f"variation {name!r}: {collection_name(kind)}"
+            check_fields(what, array)
+            same = kind in events.objects and len(array) == len(events)
+            if not same or not np.array_equal(np.asarray(ak.num(array, axis=1)), events.counts[kind]):
+                raise EventsError(
+                    f"{what} differ in number from the nominal ones: give the same events and objects in the same "
+                    "order, with other momenta"
+                )
+
+
+def _check_parts(parts: Sequence[Events]) -> None:
+    if not parts:
+        raise EventsError("there are no events to concatenate: give at least one Events")
+    first = parts[0]
+    if any(part.topology != first.topology for part in parts):
+        names = ", ".join(dict.fromkeys(part.topology.name for part in parts))
+        raise EventsError(
+            f"events of different topologies ({names}) cannot be concatenated: read them with one topology"
+        )
+    for name in ("truth", "weights"):
+        with_it = sum(getattr(part, name) is not None for part in parts)
+        if with_it not in (0, len(parts)):
+            raise EventsError(
+                f"{with_it} of {len(parts)} parts have {name}, but all or none must: add or remove it"
+            )
+    if any(set(part.variations) != set(first.variations) for part in parts):
+        names = ", ".join(sorted({name for part in parts for name in part.variations}))
+        raise EventsError(f"only some parts have the variations {names}: add them to all parts, or remove them")

@@ -26,17 +26,7 @@ from pairton._common.configuration import configure
 from pairton.errors import ConfigError, TrainingError, nearest, shown
 from pairton.topology import Topology
 
-__all__ = [
-    "EVENT",
-    "IN_GEV",
-    "TURNING",
-    "HeadSpec",
-    "Place",
-    "labels_of",
-    "parse_head",
-    "places_of",
-    "slot_paths",
-]
+__all__ = ["EVENT", "IN_GEV", "TURNING", "HeadSpec", "Place", "labels_of", "parse_head", "places_of", "slot_paths"]
 
 TURNING = ("px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
 IN_GEV = ("px", "py", "pz", "pt", "mass", "energy")  # numbers that have the energy scale of the objects
@@ -49,7 +39,7 @@ MISSING = -1  # label of a class that is not known
 
 @dataclass(frozen=True)
 class Place:
-    """What one label of a head describes: the event, a particle or a product."""
+    """What one label of a head describes."""
 
     name: str  # "" for the event; "t1", "t1.b"
     slots: tuple[int, ...]  # empty for the event
@@ -70,7 +60,6 @@ class HeadSpec:
 
     @property
     def of_event(self) -> bool:
-        """Whether it describes the whole event."""
         return self.of == EVENT
 
     @property
@@ -84,7 +73,7 @@ class HeadSpec:
 
     @property
     def needed_columns(self) -> tuple[str, ...]:
-        """Columns of the labels, and of the components (px or py) that they mix with when events rotate."""
+        """Columns of the labels, and of the px or py that they mix with when events rotate."""
         return (*self.columns, *self.partners.values())
 
     @property
@@ -96,7 +85,6 @@ class HeadSpec:
         return {name: f"{name.removesuffix(self.component)}{other}" for name in self.columns}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {**asdict(self), "columns": list(self.columns)}
 
     def resolved(self, name: str, labels: Mapping[str, npt.NDArray[Any]], largest: float = MISSING) -> HeadSpec:
@@ -108,35 +96,36 @@ class HeadSpec:
         values = values[np.isfinite(values) & (not self.is_class or values != MISSING)]
         if not len(values):
             raise TrainingError(
-                f"heads.{name} has no label in the training events: check the columns {', '.join(self.columns)}"
+                f"heads.{name} has no label in the training events: check {', '.join(self.columns)}"
             )
         if self.is_class:
             _check_classes(name, values)
             return self if self.classes is not None else replace(self, classes=int(max(largest, values.max())) + 1)
         seen = np.arcsinh(values / 2) if self.loss == "log_gaussian" else values
-        centre = np.median(seen) if self.loss == "laplacian" else seen.mean()
-        spread = np.abs(seen - centre).mean() if self.loss == "laplacian" else seen.std()
+        centre, spread = seen.mean(), seen.std()
+        if self.loss == "laplacian":
+            centre = np.median(seen)
+            spread = np.abs(seen - centre).mean()
         offset = float(centre) if self.offset is None else self.offset
         return replace(self, offset=offset, scale=self.scale or float(spread) or 1.0)
 
 
 def _check_classes(name: str, labels: npt.NDArray[np.float64]) -> None:
-    """Raise TrainingError unless the labels, without missing ones, are two or more classes, counted from 0."""
     wrong = labels[(labels < 0) | (labels != np.floor(labels))]
     if len(wrong):
         raise TrainingError(
-            f"heads.{name} has the label {wrong[0]:g}, but classes are whole numbers from 0, and {MISSING} means "
-            "a missing label: change the column, or set kind: regression"
+            f"heads.{name} has the label {wrong[0]:g}, but classes are whole numbers from 0, or {MISSING} for a "
+            "missing label: change the column, or set kind: regression"
         )
     if len(found := np.unique(labels)) < 2:
         raise TrainingError(
-            f"heads.{name} has only the class {found[0]:g} in the training events: check that its classes count "
-            f"from 0, since {MISSING} means a missing label, and that the files have events of each class"
+            f"heads.{name} has only the class {found[0]:g} in the training events: give files with events of each "
+            f"class; classes count from 0, and {MISSING} means a missing label"
         )
 
 
 def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
-    """The places of a head: the event, particles or products.
+    """The places of a head.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -148,11 +137,8 @@ def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
     if of in topology.types:
         return tuple(Place(particle.name, particle.slots) for particle in topology.of_type(of))
     paths = slot_paths(topology)
-    found = tuple(
-        Place(slot.name, (slot.index,))
-        for slot, path in zip(topology.slots, paths, strict=True)
-        if path == of or path.endswith(f".{of}")
-    )
+    each = zip(topology.slots, paths, strict=True)
+    found = tuple(Place(slot.name, (slot.index,)) for slot, path in each if f".{path}".endswith(f".{of}"))
     if not found or "." not in of:
         known = [EVENT, *topology.types, *dict.fromkeys(paths)]
         raise ConfigError(f"of is {shown(of)}, but must be one of {', '.join(known)}{nearest(of, known)}")
@@ -194,7 +180,8 @@ def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple
         raise ConfigError(f"{source}: read {len(columns)} columns, but need one for each of {listed}")
     settings = {field.name: getattr(entry, field.name) for field in fields(HeadSpec)} | {"columns": columns}
     if not entry.is_class and isinstance(raw, Mapping) and "component" not in raw:
-        settings["component"] = _component(name)
+        last = name.rsplit("_", 1)[-1]  # px for neutrino_px
+        settings["component"] = last if last in get_args(Component) else "none"
     return HeadSpec(**settings), entry.weight
 
 
@@ -207,12 +194,6 @@ def _columns(name: str, column: str | list[str] | None, places: Sequence[Place])
             f"column is {template!r}, but must contain {{particle}}, or be a list of {len(places)} names"
         )
     return [template.replace("{particle}", place.name.replace(".", "_")) for place in places]
-
-
-def _component(name: str) -> str:
-    """The component that the name of a head ends with: px for neutrino_px."""
-    last = name.rsplit("_", 1)[-1]
-    return last if last in get_args(Component) else "none"
 
 
 def labels_of(
@@ -232,8 +213,5 @@ def labels_of(
         )
     slots = np.stack([truth[:, list(place.slots)] for place in places], axis=1).astype(np.int64)
     counted &= (slots >= 0).all(axis=2)
-    return {
-        "labels": np.where(counted, labels, 0).astype(np.float32),
-        "counted": counted,
-        "slots": np.maximum(slots, 0),
-    }
+    labels = np.where(counted, labels, 0).astype(np.float32)
+    return {"labels": labels, "counted": counted, "slots": np.maximum(slots, 0)}

@@ -40,12 +40,6 @@ class Input:
         """Whether offset and scale are measured on the training events."""
         return self.transform.endswith("normalize")
 
-    def to_dict(self) -> dict[str, Any] | str:
-        """Plain data as in a recipe: the name alone if the field is not transformed."""
-        if self == Input(self.field):
-            return self.field
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -75,11 +69,13 @@ class Inputs:
         return (*MOMENTUM, *self.fields(kind))
 
     def to_dict(self) -> dict[str, list[Any]]:
-        return {kind: [item.to_dict() for item in items] for kind, items in self.by_kind}
+        return {
+            kind: [item.field if item == Input(item.field) else asdict(item) for item in items]
+            for kind, items in self.by_kind
+        }
 
     @classmethod
     def default(cls, topology: Topology) -> Inputs:
-        """The four-momentum of all kinds, and the b-tag of jets."""
         return cls.parse({}, topology)
 
     @classmethod
@@ -98,8 +94,5 @@ def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
         if not 0 < abs(item.scale) < float("inf"):
             raise ConfigError(f"{source}.{item.field} has the scale {item.scale:g}, but must not be 0 or infinite")
         if item.field in MOMENTUM or item.field in [other.field for other in items[:k]]:
-            raise ConfigError(
-                f"{source} lists {item.field}, which is an input already (pt, eta, phi and energy always are): "
-                "remove it"
-            )
+            raise ConfigError(f"{source} lists {item.field}, which is an input already: remove it")
     return tuple(items)

@@ -53,7 +53,7 @@ class Nodes:
 
     @property
     def layout(self) -> Layout:
-        """Number of objects of each kind, padding included."""
+        """Objects of each kind, padding included."""
         return tuple(mask.shape[1] for mask in self.masks.values())
 
     @cached_property
@@ -67,11 +67,11 @@ class Nodes:
         return np.stack([mask.sum(axis=1) for mask in self.masks.values()], axis=1)
 
     def can_fill(self, topology: Topology) -> Bools:
-        """(B,): whether an event has enough objects of each kind for all slots."""
+        """(B,): whether there are enough objects of each kind for all slots."""
         return np.asarray((self.counts >= np.array(topology.slots_per_kind)).all(axis=1))
 
     def can_hold(self, topology: Topology, needs: Sequence[tuple[int, ...]]) -> Bools:
-        """(B,): whether an event has enough objects of each kind for one of `needs`, and one for some slot."""
+        """(B,): whether there are enough objects of each kind for one of `needs`, and one for some slot."""
         some = (self.counts[:, [kind in topology.object_kinds for kind in topology.kinds]] > 0).any(axis=1)
         enough = [(self.counts >= np.array(need)).all(axis=1) for need in needs]
         return np.asarray(some & np.any(enough, axis=0))
@@ -112,5 +112,4 @@ class Status(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in lower case, as in files."""
         return self.name.lower()

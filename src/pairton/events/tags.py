@@ -59,18 +59,17 @@ ASSUMED = (
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
+Cuts = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of rising numbers")]
 Row = tuple[float | tuple[float, ...], ...]  # an efficiency for each cut, or such a tuple for each range of pT
 
 
 class Efficiency(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Shares of jets that pass each cut, by flavour."""
-
     b: Row
     c: Row | None = None
     light: Row
 
 
-class TagTable(Struct, frozen=True, kw_only=True, dict=True):
+class TagTable(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The efficiencies of a tagger at some cuts on its value, as in a file.
 
     >>> table = load_table("generator_points")
@@ -86,30 +85,26 @@ class TagTable(Struct, frozen=True, kw_only=True, dict=True):
     abs_eta: Annotated[float, Meta(gt=0)] = inf  # jets with a larger |eta| have no tag
     range: tuple[float, float] = (-inf, inf)  # jets with a value outside have no tag
     tag_point: int = 0  # number of the cut, from 1, that makes a tag; 0: the one with about 77 % of b jets
-    cuts: tuple[float, ...]  # rising; a value passes a cut if it is above it
+    cuts: Cuts  # a value passes a cut if it is above it
     pt: tuple[float, ...] = ()  # edges between the ranges of pT, GeV
-    efficiency: Efficiency
+    efficiency: Efficiency  # shares of jets that pass each cut, by flavour
 
     def __post_init__(self) -> None:
         for name, values in (("cuts", self.cuts), ("pt", self.pt)):
-            rising = all(low < high for low, high in pairwise((-inf, *values, inf)))
-            if not rising or (name == "cuts" and not values):
+            if not all(low < high for low, high in pairwise((-inf, *values, inf))):
                 raise ValueError(f"{name} is {shown(list(values))}, but must be a list of rising numbers")
         try:
             efficiencies = self.efficiencies
         except ValueError:  # rows of different lengths
             raise ValueError(
-                f"efficiency must have {len(self.cuts)} numbers per flavour, one per cut, for each of the "
-                f"{len(self.pt) + 1} ranges of pT"
+                f"efficiency must have {len(self.cuts)} numbers, one per cut, for each flavour and range of pT"
             ) from None
         if not ((efficiencies > 0) & (efficiencies < 1)).all() or (np.diff(efficiencies) > 0).any():
             raise ValueError("efficiencies must lie between 0 and 1 and fall from one cut to the next")
         if not self.range[0] <= self.cuts[0] or not self.cuts[-1] < self.range[1]:
             raise ValueError(f"range is {shown(list(self.range))}, but all cuts must be within it")
         if not 0 <= self.tag_point <= len(self.cuts):
-            raise ValueError(
-                f"tag_point is {self.tag_point}, but must be the number of a cut, 1 to {len(self.cuts)}"
-            )
+            raise ValueError(f"tag_point is {self.tag_point}, but the cuts have the numbers 1 to {len(self.cuts)}")
 
     @cached_property
     def efficiencies(self) -> Floats:
@@ -144,7 +139,7 @@ class TagTable(Struct, frozen=True, kw_only=True, dict=True):
 
     def evidence(self, values: npt.ArrayLike, pt: npt.ArrayLike, eta: npt.ArrayLike) -> tuple[Floats, Floats]:
         """b_evidence and c_evidence (J,) for values of the tagger."""
-        b, c = self._ratios[:, self._pt_range(pt), self.bins(values, eta)]
+        b, c = self._ratios[:, np.searchsorted(self.pt, pt, side="right"), self.bins(values, eta)]
         return b, c
 
     @cached_property
@@ -153,10 +148,6 @@ class TagTable(Struct, frozen=True, kw_only=True, dict=True):
         bins = np.append(np.arange(len(self.cuts) + 1), -1)
         one_in_each = (0.0, *self.pt)
         return np.stack([np.stack(self.of_bins(bins, np.full(len(bins), pt))) for pt in one_in_each], axis=1)
-
-    def _pt_range(self, pt: npt.ArrayLike) -> Index:
-        """(J,): the index of the range that each pT is in."""
-        return np.searchsorted(self.pt, np.asarray(pt, dtype=np.float64), side="right")
 
     def of_bins(self, bins: Index, pt: npt.ArrayLike, kept: Bools | None = None) -> tuple[Floats, Floats]:
         """Like `evidence`, for bins (J,); with `kept` (J, K), as if the tagger only had these cuts."""
@@ -169,7 +160,7 @@ class TagTable(Struct, frozen=True, kw_only=True, dict=True):
         upper = np.minimum.accumulate(np.where(is_cut, places, n_cuts + 1)[:, ::-1], axis=1)[:, ::-1]
         row, passed = np.arange(len(bins)), np.maximum(bins, 0)
         below, above = lower[row, passed], upper[row, passed + 1]
-        pt_range = self._pt_range(pt)
+        pt_range = np.searchsorted(self.pt, pt, side="right")
         passing = np.pad(self.efficiencies, ((0, 0), (0, 0), (1, 1)), constant_values=((0, 0), (0, 0), (1, 0)))
         share = np.maximum(passing[:, pt_range, below] - passing[:, pt_range, above], 1e-12)  # (3, J)
         ratio = np.clip(np.log(share[:2] / share[2]), -MOST, MOST)
@@ -196,9 +187,8 @@ class TagTable(Struct, frozen=True, kw_only=True, dict=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data as in the file of a table."""
-        unset = {"abs_eta": inf, "range": (-inf, inf), "tag_point": 0, "pt": ()}
         plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(self)))  # with lists, as in a file
-        return {key: value for key, value in plain.items() if key not in unset or getattr(self, key) != unset[key]}
+        return plain
 
 
 @lru_cache(maxsize=1)
@@ -251,15 +241,17 @@ def stated_table(metadata: Mapping[str, Any]) -> TagTable | None:
 # -- evidence of jets --------------------------------------------------------------------------------------
 
 
-def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
+def with_evidence(jets: ak.Array, table: TagTable | None = None, nominal: ak.Array | None = None) -> ak.Array:
     """Add the fields b_evidence and c_evidence to jets; without the field of the table, they are unchanged.
 
-    The default table is for a `btag` of 0 or 1 with the efficiencies of Pairton's generator.
+    The default table is that of Pairton's generator. If `nominal` jets are given, their pT and eta decide.
     """
-    table = load_table(DEFAULT_TABLE) if table is None else table
+    table = table or load_table(DEFAULT_TABLE)
     if table.field not in ak.fields(jets):
         return jets
-    pt, eta, values = (np.asarray(ak.flatten(jets[name]), dtype=np.float64) for name in ("pt", "eta", table.field))
+    momenta = jets if nominal is None else nominal
+    columns = jets[table.field], momenta.pt, momenta.eta
+    values, pt, eta = (np.asarray(ak.flatten(column), dtype=np.float64) for column in columns)
     check_binary(values, table)
     counts = ak.num(jets, axis=1)
     for name, evidence in zip(EVIDENCE, table.evidence(values, pt, eta), strict=True):
@@ -271,8 +263,8 @@ def check_binary(values: Floats, table: TagTable) -> None:
     """Raise EventsError if a table is for tags of 0 or 1, but more than a few values are neither."""
     if table.field == "btag" and len(table.cuts) == 1 and (value := not_binary(values)) is not None:
         raise EventsError(
-            f"btag of jets must be 0 or 1, but has values such as {value:g}: cut on the score with "
-            "--btag CUT, or give a table of its efficiencies with --btag TABLE"
+            f"btag of jets must be 0 or 1, but has values such as {value:g}: cut on the score with --btag CUT, or "
+            "give a table of its efficiencies with --btag TABLE"
         )
 
 
@@ -306,7 +298,7 @@ def with_table(events: Events, table: TagTable) -> Events:
     have the evidence of this table already.
     """
     if table.field not in ak.fields(events.jets):
-        if EVIDENCE[0] in ak.fields(events.jets) and events.metadata.get("tag_table") == table.to_dict():
+        if EVIDENCE[0] in ak.fields(events.jets) and stated_table(events.metadata) == table:
             return events  # they were read with this table
         raise EventsError(
             f"the table {table.name} needs the field {table.field} of jets, but they have "
@@ -347,11 +339,7 @@ def _varied(events: Events, table: TagTable) -> dict[str, Objects]:
 
     Jets without the field of the table have no evidence: `Events.varied` gives them that of the nominal jets.
     """
-    varied = dict(events.variations)
-    for name, objects in events.variations.items():
-        if JET in objects and table.field in ak.fields(jets := objects[JET]):
-            tagged = with_evidence(ak.with_field(events.jets, jets[table.field], table.field), table)
-            for field in EVIDENCE:
-                jets = ak.with_field(jets, tagged[field], field)
-            varied[name] = {**objects, JET: jets}
-    return varied
+    return {
+        name: {k: with_evidence(array, table, events.jets) if k == JET else array for k, array in objects.items()}
+        for name, objects in events.variations.items()
+    }

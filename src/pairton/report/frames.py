@@ -16,7 +16,6 @@ from pairton.decoding.set_sums import log_sums
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import as_cuts, used_cuts
-from pairton.events.mixed_events import into_mixture
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
@@ -58,7 +57,7 @@ def record_event(
     assigner.check(events.topology)
     one, part = _one(events, row), assigner.part(events.topology)
     if part is not None:
-        one = into_mixture(one, model.topology)
+        one = one.into_mixture(model.topology)
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
     member = next(each for each, (_, in_fold) in networks if in_fold[0])  # has the network of the event's fold
     topology, decoding = model.topology, str(assigner.settings.decoding)

@@ -49,8 +49,7 @@ def canonical_within(topology: Topology, particle: Particle, assignment: Ints) -
 
 
 def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The order of slots (B, S) and particles (B, P) that sorts interchangeable particles by falling values (B,
-    P).
+    """The order of slots (B, S) and particles (B, P) by falling values (B, P) of interchangeable particles.
 
     Everything below a particle moves with it. Equal values keep their order; NaN comes last.
 
@@ -67,29 +66,24 @@ def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np
             falling[:, particle.index] = np.where(absent[:, particle.index], below_it, falling[:, particle.index])
     slots = np.tile(np.arange(len(topology.slots)), (len(values), 1))
     particles = np.tile(np.arange(len(topology.particles)), (len(values), 1))
-    below = {
-        p.index: [q.index for q in topology.particles if p.index in topology.ancestry(q.index)]
-        for p in topology.particles
-    }
+    every = range(len(topology.particles))
+    below = [[k for k in every if index in topology.ancestry(k)] for index in every]
     families = [p.children for p in reversed(topology.particles)] + [tuple(p.index for p in topology.roots)]
     types = [particle.type for particle in topology.particles]
     for family in families:  # the deepest first
         for name in dict.fromkeys(types[index] for index in family):
             if len(same := [index for index in family if types[index] == name]) > 1:
                 order = np.lexsort((falling[:, same], absent[:, same]), axis=1)
-                _rearrange(slots, [topology.particles[index].slots for index in same], order)
+                _rearrange(slots, [list(topology.particles[index].slots) for index in same], order)
                 _rearrange(particles, [below[index] for index in same], order)
     return slots, particles
 
 
-def _rearrange(
-    columns: npt.NDArray[np.intp], members: Sequence[Sequence[int]], order: npt.NDArray[np.intp]
-) -> None:
+def _rearrange(columns: Ints, members: Sequence[list[int]], order: npt.NDArray[np.intp]) -> None:
     """Reorder the members of a group in place; a member is a list of columns, the order is (B, members)."""
-    parts = np.stack([columns[:, list(member)] for member in members], axis=1)
-    parts = np.take_along_axis(parts, order[:, :, None], axis=1)
+    parts = np.take_along_axis(np.stack([columns[:, member] for member in members], axis=1), order[:, :, None], 1)
     for k, member in enumerate(members):
-        columns[:, list(member)] = parts[:, k]
+        columns[:, member] = parts[:, k]
 
 
 def _sorted_siblings(groups: Sequence[tuple[tuple[int, ...], ...]], assignment: Ints) -> Ints:
@@ -97,7 +91,8 @@ def _sorted_siblings(groups: Sequence[tuple[tuple[int, ...], ...]], assignment: 
     result = np.array(assignment)
     base = int(result.max(initial=0)) + 2  # number of different values: the objects and -1
     for siblings in groups:
-        members = np.stack([result[:, list(slots)] for slots in siblings], axis=1)  # (B, members, slots)
+        columns = [list(slots) for slots in siblings]
+        members = np.stack([result[:, slots] for slots in columns], axis=1)  # (B, members, slots)
         keys = [members[:, :, k] for k in reversed(range(members.shape[2]))]
         keys.append((members < 0).sum(axis=2) - 1)  # the last key is the primary one
         if base ** members.shape[2] * len(keys) < 2**62:  # one integer that sorts like the tuple of keys
@@ -105,7 +100,5 @@ def _sorted_siblings(groups: Sequence[tuple[tuple[int, ...], ...]], assignment: 
             order = np.argsort(packed, axis=1, kind="stable")
         else:
             order = np.lexsort(keys, axis=1)
-        members = np.take_along_axis(members, order[:, :, None], axis=1)
-        for k, slots in enumerate(siblings):
-            result[:, list(slots)] = members[:, k]
+        _rearrange(result, columns, order)
     return result

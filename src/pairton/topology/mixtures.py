@@ -29,7 +29,9 @@ from pairton.topology.reading import parse_topology
 from pairton.topology.selection import Cuts, Selection
 from pairton.topology.tree import Topology, below, same_tree
 
-__all__ = ["Part", "find_part", "mixture", "parts_of", "stored_part"]
+__all__ = ["TOPOLOGY", "Part", "find_part", "mixture", "parts_of", "stored_part"]
+
+TOPOLOGY = "topology"  # column of events of a mixture: the index of their topology in it
 
 
 class Part(NamedTuple):
@@ -57,9 +59,13 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
         for item, value in (*topology.decays, *topology.objects):
             known: dict[str, Any] = objects if isinstance(value, str) else decays
             if known.setdefault(item, value) != value:
+                one, other = (
+                    f"an object of kind {v}" if isinstance(v, str) else f"[{', '.join(v)}]"
+                    for v in (value, known[item])
+                )
                 raise TopologyError(
-                    f"{item} decays to {_listed(value)} in {topology.name}, but to {_listed(known[item])} in "
-                    "another topology of the mixture: rename one of the two"
+                    f"{item} decays to {one} in {topology.name}, but to {other} in another topology of the "
+                    "mixture: rename one of the two"
                 )
     most: Counter[str] = reduce(or_, (Counter(topology.event) for topology in topologies))
     mixed = Topology(
@@ -75,10 +81,6 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
         extras=Extras(groups=topologies[0].extras.groups, joined=topologies[0].extras.joined),
     )
     return parse_topology(mixed.to_dict(), mixed.name)  # with all checks
-
-
-def _listed(value: Any) -> str:
-    return f"an object of kind {value}" if isinstance(value, str) else f"[{', '.join(value)}]"
 
 
 def _loosest(selections: Sequence[Selection]) -> Selection:
@@ -98,12 +100,8 @@ def _loosest(selections: Sequence[Selection]) -> Selection:
 @lru_cache(maxsize=64)
 def parts_of(topology: Topology) -> tuple[Part, ...]:
     """The topologies of a mixture. A topology that is not a mixture has one part: itself."""
-    if topology.alternatives:
-        return tuple(_part(topology, name, roots) for name, roots in topology.alternatives)
-    roots, slots, particles = (
-        tuple(part.index for part in parts) for parts in (topology.roots, topology.slots, topology.particles)
-    )
-    return (Part(topology.name, topology, roots, slots, particles),)
+    parts = topology.alternatives or [(topology.name, topology.event)]
+    return tuple(_part(topology, name, event) for name, event in parts)
 
 
 def find_part(topology: Topology, wanted: Topology | None) -> Part | None:
@@ -112,9 +110,9 @@ def find_part(topology: Topology, wanted: Topology | None) -> Part | None:
 
 
 def stored_part(topology: Topology, stored: Topology | None, model: str) -> Topology | None:
-    """The topology with which a model reads labelled events; None, any, without a mixture.
+    """The part of a mixture that a file stores, with which a model reads labelled events; None without a mixture.
 
-    In a mixture, it is the part that the file stores; ConfigError, which names the model, if it stores none.
+    ConfigError, which names the model, if the file stores no part.
     """
     if not topology.alternatives:
         return None
@@ -133,19 +131,20 @@ def _check_kinds(one: Topology, other: Topology) -> None:
 
 
 def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
-    """The part of a mixture that has a name and the root particles `event`."""
-    decays = dict(topology.decays)
-    reached = {product for root in event for product in below(root, decays)}
-    parts: dict[str, Any] = {
-        key: tuple(item for item in getattr(topology, key) if item[0] in reached)
-        for key in ("decays", "objects", "codes")
-    }
-    parts["invisible"] = tuple(item for item in topology.invisible if item.type in reached)
-    parts["extras"] = replace_fields(topology.extras, labels={}, bins=())
-    alone = replace(topology, name=name, event=event, given_stages=(), alternatives=(), **parts)
-    _check_kinds(alone, topology)
+    """The part of a topology that has the root particles `event`: of a mixture, a topology of its own."""
     left = {root: [p for p in topology.roots if p.type == root] for root in event}
     roots = [left[root].pop(0) for root in event]
+    alone = topology
+    if topology.alternatives:
+        reached = {product for root in event for product in below(root, dict(topology.decays))}
+        parts: dict[str, Any] = {
+            key: tuple(item for item in getattr(topology, key) if item[0] in reached)
+            for key in ("decays", "objects", "codes")
+        }
+        parts["invisible"] = tuple(item for item in topology.invisible if item.type in reached)
+        parts["extras"] = replace_fields(topology.extras, labels={}, bins=())
+        alone = replace(topology, name=name, event=event, given_stages=(), alternatives=(), **parts)
+        _check_kinds(alone, topology)
     return Part(
         name,
         alone,

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from math import nan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pairton._common.configuration import check_keys, parse_yaml
+from pairton._common.configuration import check_keys, read_yaml
 from pairton.errors import TopologyError, shown
 from pairton.topology.kinds import KINDS
 
@@ -45,21 +45,15 @@ class Properties(NamedTuple):
     charge: float
 
 
-def _table(name: str) -> Any:
-    return parse_yaml((resources.files("pairton.topology") / name).read_text("utf-8"), name)
-
-
 @cache
+def _table(name: str) -> Mapping[Any, Any]:
+    table: Mapping[Any, Any] = read_yaml(Path(__file__).parent / name)
+    return table
+
+
 def pdg_codes() -> Codes:
     """Default PDG codes, without sign, for the names in topologies."""
-    codes: Codes = _table("pdg.yaml")
-    return codes
-
-
-@cache
-def _properties() -> Mapping[int, Properties]:
-    rows = _table("pdg_properties.yaml").items()
-    return {code: Properties(code, float(row["mass"]), float(row["charge"])) for code, row in rows}
+    return _table("pdg.yaml")
 
 
 def codes_of(topology: Topology) -> Codes:
@@ -70,7 +64,8 @@ def codes_of(topology: Topology) -> Codes:
 def properties_of(topology: Topology, name: str) -> Properties | None:
     """Mass and charge for a name; None unless the name stands for exactly one code, and a known one."""
     codes = codes_of(topology).get(name, ())
-    return _properties().get(codes[0]) if len(codes) == 1 else None
+    row = _table("pdg_properties.yaml").get(codes[0]) if len(codes) == 1 else None
+    return row and Properties(codes[0], float(row["mass"]), float(row["charge"]))
 
 
 def systems_of(topology: Topology) -> dict[str, tuple[int, ...]]:
@@ -78,8 +73,7 @@ def systems_of(topology: Topology) -> dict[str, tuple[int, ...]]:
     names = {code[0]: name for name, code in reversed([*pdg_codes().items()]) if len(code) == 1}
     found: dict[int, list[int]] = {}
     for root in topology.roots:
-        known = properties_of(topology, root.type)
-        if known is not None and known.code in names:
+        if (known := properties_of(topology, root.type)) and known.code in names:
             found.setdefault(known.code, []).append(root.index)
     systems = {names[code] * len(same): tuple(same) for code, same in found.items() if len(same) > 1}
     return {name: same for name, same in systems.items() if name not in topology.types}
@@ -153,12 +147,11 @@ def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
         known = properties_of(topology, entry.resonance)
         if known is None:
             raise TopologyError(
-                f"invisible: the mass of {entry.resonance} is not known: give it one PDG code under `codes:`, or "
-                "remove invisible"
+                f"invisible: the mass of {entry.resonance} is not known: give it one PDG code under `codes:`"
             )
         for particle in topology.of_type(entry.type):
-            seen = [slots for name, _, slots, _ in topology.products(particle) if name in entry.seen]
-            lepton = tuple(slot for slots in seen for slot in slots)
+            products = topology.products(particle)
+            lepton = tuple(slot for name, _, slots, _ in products if name in entry.seen for slot in slots)
             mother = particle.index if entry.resonance != entry.type else particle.parent
             above = properties_of(topology, topology.particles[mother].type) if mother >= 0 else None
             neutrino = Neutrino(f"{particle.name}.{entry.name}", particle.index, lepton, known.mass)
@@ -172,7 +165,6 @@ def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
         raise TopologyError("invisible needs the missing energy: add `context: [met]`, or remove invisible")
     if len(found) > MOST_NEUTRINOS:
         raise TopologyError(
-            f"invisible gives {len(found)} neutrinos per event, but at most {MOST_NEUTRINOS} can be computed: "
-            "remove invisible"
+            f"invisible gives {len(found)} neutrinos, but at most {MOST_NEUTRINOS} can be computed"
         )
     return tuple(sorted(found, key=lambda neutrino: neutrino.particle))

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache, reduce
-from importlib import resources
 from itertools import pairwise
 from operator import or_
 from pathlib import Path
@@ -26,21 +25,15 @@ from pairton.topology.tree import Stage, Topology, below
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
+FOLDER = Path(__file__).parent / "builtin"
 MOST_SLOTS = 24
 RESERVED = ("event", "complete")  # their probabilities are columns of every result
 
-
 Title = Annotated[str, Meta(pattern=r"^.*\S.*$", description="a word such as ttbar_allhad")]
-Name = Annotated[
-    str, Meta(pattern=r"^[^\W\d]\w*$", description="a name, which may only have letters, digits and _")
-]
-Names = Annotated[
-    tuple[Name, ...], Meta(min_length=1, description="a list of at least one name, for example [W, b]")
-]
+Name = Annotated[str, Meta(pattern=r"^[^\W\d]\w*$", description="a name of letters, digits and _")]
+Names = Annotated[tuple[Name, ...], Meta(min_length=1, description="a list of at least one name, as [W, b]")]
 Code = Annotated[int, Meta(gt=0, lt=10_000)]
-Codes = Annotated[
-    tuple[Code, ...], Meta(min_length=1, description="a list of PDG codes without sign, for example [6]")
-]
+Codes = Annotated[tuple[Code, ...], Meta(min_length=1, description="a list of PDG codes without sign, as [6]")]
 
 
 class _Any(Struct, forbid_unknown_fields=True):
@@ -124,18 +117,13 @@ def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]]) -
         )
 
 
-# -- checks beyond syntax ----------------------------------------------------------------------------------
-
-
 def _check(topology: Topology) -> None:
-    """Raise TopologyError if a topology is inconsistent."""
     _check_objects(topology)
     for names in ([p.name for p in topology.particles], [slot.name for slot in topology.slots]):
         counts = Counter(name.replace(".", "_") for name in names)  # column names have _ for dots
         if twice := [name for name, count in counts.items() if count > 1]:
             raise TopologyError(
-                f"{twice[0]} would be the name of two things: repeated names get numbers (q1, q2), and the parts "
-                "of a name are joined by _: rename one of them"
+                f"{twice[0]} would be the name of two things, as q1 of q and of [q, q]: rename one of them"
             )
     if topology.given_stages:
         _check_stages(topology)
@@ -148,8 +136,8 @@ def _check(topology: Topology) -> None:
     for namespace, given in labels.items():
         if len(given) != len(topology.slots) or len(set(given)) != len(given):
             raise TopologyError(
-                f"labels.{namespace} has {len(set(given))} different labels for {len(topology.slots)} slots:"
-                f" give one per slot, in the order {', '.join(slot.name for slot in topology.slots)}"
+                f"labels.{namespace} has {len(set(given))} different labels for {len(topology.slots)} slots: give "
+                f"one per slot, in the order {', '.join(slot.name for slot in topology.slots)}"
             )
     if not all(re.fullmatch(r"([1-9]\d*-)?[1-9]\d*", str(name)) for name in labels.get("hyper", ())):
         raise TopologyError(
@@ -165,16 +153,12 @@ def _check_objects(topology: Topology) -> None:
     """
     decays, kinds = dict(topology.decays), dict(topology.objects)
     for name, products in decays.items():
-        objects: dict[str, list[str]] = {}
-        for product in dict.fromkeys(products):
-            if product not in decays:
-                objects.setdefault(kinds.get(product, JET), []).append(product)
-        for kind, names in objects.items():
-            if len(names) > 1:
+        objects = {product: kinds.get(product, JET) for product in products if product not in decays}
+        for kind in objects.values():
+            if len(names := [product for product in objects if objects[product] == kind]) > 1:
                 raise TopologyError(
-                    f"{name}: [{', '.join(products)}] has the {collection_name(kind)} {' and '.join(names)} "
-                    "directly below one particle, where they cannot be told apart: give them the same name, or "
-                    "put some of them below a particle of their own, as in t: [W, b], W: [q, q]"
+                    f"{name}: [{', '.join(products)}] has the {collection_name(kind)} {' and '.join(names)}, "
+                    "which cannot be told apart: give them one name, or a particle of their own, as in t: [W, b]"
                 )
     if twice := [kind for kind, count in Counter(topology.kinds).items() if count > 1]:
         raise TopologyError(
@@ -190,16 +174,14 @@ def _check_stages(topology: Topology) -> None:
             raise TopologyError(f"{read}: {name!r}, but the particles are {known}{nearest(name, topology.types)}")
     if not topology.levels[-1].size or not topology.levels[-1].all():
         need = ", ".join(f"{len(topology.of_type(name))} x {name}" for name in topology.types)
-        raise TopologyError(
-            f"{read}, but must reveal {need}, children before parents: complete or reorder the list"
-        )
+        raise TopologyError(f"{read}, but must reveal {need}, children before parents: complete the list")
     for stage, level in zip(topology.given_stages, topology.levels, strict=False):
         for state in map(np.flatnonzero, level):
             if not topology.revealable(stage, frozenset(state.tolist())):
                 revealed = ", ".join(topology.particles[index].name for index in state)
                 raise TopologyError(
                     f"{read}, but stage [{stage}] has nothing to reveal if {revealed} came first: reveal all "
-                    "particles of a type before the particles that may contain them"
+                    "particles of a type before those that may contain them"
                 )
 
 
@@ -207,15 +189,14 @@ def _check_alternatives(topology: Topology) -> None:
     names = [name for name, _ in topology.alternatives]
     if len(names) < 2 or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
         raise TopologyError(
-            f"read the mixture {', '.join(names)}, but a mixture needs two or more topologies with different "
-            "names, made of letters, digits and _"
+            f"a mixture needs two or more topologies with different names of letters, digits and _: read "
+            f"{', '.join(names)}"
         )
     most: Counter[str] = reduce(or_, (Counter(roots) for _, roots in topology.alternatives))
     if most != Counter(topology.event):
         raise TopologyError(
-            f"read event [{', '.join(topology.event)}], but the alternatives need "
-            f"[{', '.join(most.elements())}]: list each particle as often as the alternative that has the most of "
-            "it"
+            f"read event [{', '.join(topology.event)}], but the alternatives need [{', '.join(most.elements())}]: "
+            "list each particle as often as the alternative that has the most of it"
         )
 
 
@@ -225,29 +206,21 @@ def _check_alternatives(topology: Topology) -> None:
 @cache
 def builtin_topologies() -> Mapping[str, str]:
     """Names of the built-in topologies -> description, from the comment in the first line of the file."""
-    folder = resources.files("pairton.topology") / "builtin"
-    files = {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    return {name: files[name].read_text("utf-8").splitlines()[0].lstrip("# ") for name in sorted(files)}
+    return {
+        path.stem: path.read_text("utf-8").splitlines()[0].lstrip("# ") for path in sorted(FOLDER.glob("*.yaml"))
+    }
 
 
 @cache
 def _builtin(name: str) -> Topology:
-    text = (resources.files("pairton.topology") / "builtin" / f"{name}.yaml").read_text("utf-8")
-    return parse_topology(parse_yaml(text, name), name)
+    return parse_topology(parse_yaml((FOLDER / f"{name}.yaml").read_text("utf-8"), name), name)
 
 
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
-    """Load a decay tree.
+    """Load a decay tree: a built-in one (`pairton list topologies`), or a YAML file of Pairton or SPANet.
 
-    Args:
-        name: A built-in name (`pairton list topologies`), or the path of a YAML file: a topology of Pairton
-            or an event file of SPANet. A `Topology` is returned as it is.
-
-    Returns:
-        The `Topology`.
-
-    Raises:
-        TopologyError: There is no such topology, or its file is not valid.
+    A `Topology` is returned as it is. TopologyError is raised if there is none of this name, or its file is not
+    valid.
 
     Examples:
         >>> import pairton

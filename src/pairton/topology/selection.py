@@ -78,7 +78,7 @@ class Selection:
         parts = check_keys(raw, "selection", [*names, "event"], error=TopologyError)
         event = check_keys(parts.pop("event", {}), "selection.event", [*names, "btags"], error=TopologyError)
         btags = configure(dict[str, Count], {"btags": event.pop("btags", 0)}, "selection.event", TopologyError)
-        counts: dict[str, tuple[int, int | None]] = {}
+        counts = {}
         for key, value in configure(dict[str, Count | Bounds], event, "selection.event", TopologyError).items():
             fewest, most = value if isinstance(value, tuple) else (value, None)
             if most is not None and most < fewest:
@@ -89,15 +89,15 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data as in the file of a topology."""
-        raw: dict[str, Any] = {}
-        for kind, cuts in self.objects.items():
-            limit = {"abs_eta": cuts.abs_eta} if cuts.abs_eta < inf else {}
-            raw[collection_name(kind)] = {"pt": cuts.pt, **limit}
+        objects = {
+            collection_name(kind): {"pt": cuts.pt} | ({"abs_eta": cuts.abs_eta} if cuts.abs_eta < inf else {})
+            for kind, cuts in self.objects.items()
+        }
         counts = {
             collection_name(kind): fewest if most is None else [fewest, most]
             for kind, (fewest, most) in self.counts.items()
         }
-        return {**raw, "event": {**counts, "btags": self.btags}}
+        return {**objects, "event": {**counts, "btags": self.btags}}
 
     def __hash__(self) -> int:
         return hash((tuple(self.objects.items()), tuple(self.counts.items()), self.btags))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pairton.errors import TopologyError, nearest
 from pairton.topology.extras import Extras
 from pairton.topology.kinds import JET
-from pairton.topology.pdg import Invisible, Neutrino, neutrinos_of, systems_of
+from pairton.topology.pdg import Invisible, neutrinos_of, systems_of
 from pairton.topology.selection import Selection
 
 __all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "below", "same_tree"]
@@ -71,14 +71,6 @@ class Stage:
 class Topology:
     """A decay tree, with the slots that objects are assigned to. Made by `load_topology`.
 
-    Attributes:
-        name: Name of the topology.
-        event: Types of the root particles.
-        decays: Pairs of a type and its products.
-        selection: Cuts on objects and events.
-        particles: All particles of the tree, parents before children.
-        slots: All decay products to be filled with an object.
-
     Examples:
         >>> from pairton.topology import load_topology
         >>> ttbar = load_topology("ttbar_allhad")
@@ -93,9 +85,9 @@ class Topology:
     """
 
     name: str
-    event: tuple[str, ...]
+    event: tuple[str, ...]  # types of the root particles
     decays: tuple[tuple[str, tuple[str, ...]], ...]  # type -> products, in the order of the file
-    selection: Selection = field(default_factory=Selection)
+    selection: Selection = field(default_factory=Selection)  # cuts on objects and events
     given_stages: tuple[Stage, ...] = ()
     objects: tuple[tuple[str, str], ...] = ()  # product -> kind, if it is not a jet
     context: tuple[str, ...] = ()  # kinds that the network sees but no slot takes
@@ -103,12 +95,11 @@ class Topology:
     invisible: tuple[Invisible, ...] = field(default=(), compare=False)
     alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a mixture: name of a topology -> its roots
     extras: Extras = field(default=Extras(), compare=False)
-    particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
+    particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)  # parents before children
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        particles: list[Any] = []
-        slots: list[Slot] = []
+        particles, slots = list[Any](), list[Slot]()
         for name, label in _numbered(self.event):
             self._grow(name, label, -1, particles, slots)
         object.__setattr__(self, "particles", tuple(particles))
@@ -153,21 +144,18 @@ class Topology:
     @cached_property
     def types(self) -> tuple[str, ...]:
         """Types of particles, children before parents. The network has one adjacency matrix per type."""
-        seen = list(dict.fromkeys(particle.type for particle in self.particles))
-        return tuple(sorted(seen, key=lambda name: (self.height(name), seen.index(name))))
+        return tuple(sorted(dict.fromkeys(particle.type for particle in self.particles), key=self.height))
 
     def height(self, type_name: str) -> int:
         """Number of levels of particles below a type: 0 if it decays to objects only."""
         decays = dict(self.decays)
-        below = [self.height(name) for name in decays.get(type_name, ()) if name in decays]
-        return 1 + max(below) if below else 0
+        return max((1 + self.height(name) for name in decays.get(type_name, ()) if name in decays), default=0)
 
     def of_type(self, type_name: str) -> tuple[Particle, ...]:
-        """The particles of a type."""
         return tuple(particle for particle in self.particles if particle.type == type_name)
 
     def type_index(self, type_name: str) -> int:
-        """The position of a type in `types`."""
+        """Its position in `types`."""
         return self.types.index(type_name)
 
     def ancestry(self, particle: int) -> Iterator[int]:
@@ -233,11 +221,10 @@ class Topology:
             return [(p.type, p.name, p.slots, p.index) for p in self.roots]
         decays = dict(self.decays)
         children, own = iter(parent.children), iter(parent.own_slots)
-        found = []
-        for name, label in _numbered(decays.get(parent.type, ())):
-            index = next(children) if name in decays else -1
-            found.append((name, label, self.particles[index].slots if index >= 0 else (next(own),), index))
-        return found
+        below = [
+            (*pair, next(children) if pair[0] in decays else -1) for pair in _numbered(decays.get(parent.type, ()))
+        ]
+        return [(name, label, self.particles[k].slots if k >= 0 else (next(own),), k) for name, label, k in below]
 
     @cached_property
     def sibling_groups(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
@@ -319,7 +306,7 @@ class Topology:
         )
 
     def revealable(self, stage: Stage, done: frozenset[int]) -> list[frozenset[int]]:
-        """Every set of particles that `stage` may reveal after the particles `done` are revealed."""
+        """Every set of particles that a stage may reveal after those `done`."""
         free = [p for p in self.particles if p.index not in done and all(child in done for child in p.children)]
         if stage.any:
             return [frozenset([p.index]) for p in free if p.type in stage.types]
@@ -329,30 +316,21 @@ class Topology:
         ]
         return [frozenset(i for part in choice for i in part) for choice in product(*picks)]
 
-    @cached_property
-    def neutrinos(self) -> tuple[Neutrino, ...]:
-        """The neutrinos that `invisible` adds to the tree."""
-        return neutrinos_of(self)
-
-    @cached_property
-    def systems(self) -> dict[str, tuple[int, ...]]:
-        """Systems of root particles with the same PDG code, such as `tt`: name -> indices of the particles."""
-        return systems_of(self)
+    neutrinos = cached_property(neutrinos_of)  # that `invisible` adds to the tree
+    systems = cached_property(systems_of)  # of root particles with one PDG code, as `tt`: name -> their indices
 
     def tree(self) -> str:
         """The decay tree as text."""
-        lines = [self.name]
 
-        def draw(parent: Particle | None, indent: str) -> None:
-            entries = self.products(parent)
-            for k, (_, label, _, index) in enumerate(entries, start=1):
-                last = k == len(entries)
-                lines.append(f"{indent}{'└── ' if last else '├── '}{label}")
+        def lines(parent: Particle | None, indent: str) -> Iterator[str]:
+            products = self.products(parent)
+            for _, label, _, index in products:
+                branch, below = ("└── ", "    ") if label == products[-1][1] else ("├── ", "│   ")
+                yield f"{indent}{branch}{label}"
                 if index >= 0:
-                    draw(self.particles[index], indent + ("    " if last else "│   "))
+                    yield from lines(self.particles[index], indent + below)
 
-        draw(None, "")
-        return "\n".join(lines)
+        return "\n".join([self.name, *lines(None, "")])
 
 
 def same_tree(one: Topology, other: Topology) -> bool:

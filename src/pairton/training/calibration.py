@@ -26,10 +26,10 @@ from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.decoding.terms import candidate_scores
 from pairton.evaluation.scores import matches
-from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
+from pairton.topology.mixtures import TOPOLOGY
 from pairton.training.data import PackedEvents
 from pairton.training.validation import Block, Replayed
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from pairton.errors import PairtonError, TrainingError
 from pairton.events import Events
-from pairton.events.mixed_events import into_mixture
 from pairton.formats import expand, iterate, open_source, stored_topology
 from pairton.topology import Topology, parse_topology
 from pairton.topology.mixtures import Part, find_part, parts_of
@@ -34,7 +33,7 @@ def iterate_mixed(paths: Sequence[str], mixture: Topology, **options: Any) -> It
     _check_selections(files, mixture)
     for part, file in files:
         for events in iterate([file], topology=part.topology, **options):
-            yield into_mixture(events, mixture)
+            yield events.into_mixture(mixture)
 
 
 def _check_selections(files: Sequence[tuple[Part, str]], mixture: Topology) -> None:

@@ -16,7 +16,6 @@ import yaml
 from pairton._common.atomic import locked, output_errors, replacing
 from pairton._common.configuration import read_json
 from pairton.errors import ConfigError, MissingExtraError, OutputError, PairtonWarning, TrainingError
-from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.splits import MOST_FOLDS
 from pairton.events.tags import load_table
 from pairton.export import export_model
@@ -25,6 +24,7 @@ from pairton.models.folds import check_folds, fold_folder, joined_info, read_fol
 from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, find_model, read_info
 from pairton.network.heads import get_head
 from pairton.topology import JET
+from pairton.topology.mixtures import TOPOLOGY
 from pairton.training.data import PackedEvents, check_enough, pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.measuring import measured

@@ -11,12 +11,11 @@ import torch
 
 from pairton.decoding import Outputs, Predict, Question, decode
 from pairton.evaluation.scores import score
-from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.network.engine import predictor
 from pairton.topology import Layout
-from pairton.topology.mixtures import parts_of
+from pairton.topology.mixtures import TOPOLOGY, parts_of
 from pairton.training.batch import Sampler, losses_of, make_batch
 from pairton.training.data import PackedEvents
 from pairton.training.losses import Examples

@@ -20,10 +20,10 @@ from pairton.decoding.set_tables import (
     set_tables,
 )
 from pairton.errors import ConfigError
-from pairton.events.mixed_events import TOPOLOGY
 from pairton.network import Network
 from pairton.network.torch_set_sums import candidate_scores, log_likelihood
 from pairton.topology import Layout
+from pairton.topology.mixtures import TOPOLOGY
 from pairton.training.losses.loss import Arrays, Examples, Loss, Target
 
 if TYPE_CHECKING:
