@@ -30,8 +30,7 @@ from pairton.events.nodes import Nodes
 from pairton.models.model import Model, load_model
 from pairton.reconstruction import running
 from pairton.reconstruction.assigner import WINDOW
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct_files
 from programs import write_input
 
 
@@ -43,7 +42,7 @@ def used() -> float:
 def timed(source: Path, folder: Path, jobs: int, model: Model) -> tuple[float, float]:
     """Wall-clock time and CPU time in seconds."""
     begun, before = time.monotonic(), used()
-    reconstruct_parts(source, folder, model, jobs=jobs, rows=WINDOW)
+    reconstruct_files(source, folder, model, jobs=jobs, rows=WINDOW)
     return time.monotonic() - begun, used() - before
 
 

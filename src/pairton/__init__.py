@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pairton.making import generate, train
     from pairton.models.model import Model, load_model
     from pairton.reconstruction.result import Reconstruction
-    from pairton.reconstruction.running import reconstruct
+    from pairton.reconstruction.running import reconstruct, reconstruct_files
     from pairton.topology import Topology, load_topology
 
 _PUBLIC = {
@@ -41,6 +41,7 @@ _PUBLIC = {
     "make_objects": "pairton.events.objects",
     "read": "pairton.formats",
     "reconstruct": "pairton.reconstruction.running",
+    "reconstruct_files": "pairton.reconstruction.running",
     "train": "pairton.making",
 }
 
@@ -61,6 +62,7 @@ __all__ = [
     "make_objects",
     "read",
     "reconstruct",
+    "reconstruct_files",
     "train",
 ]
 

@@ -16,7 +16,6 @@ from pairton.cli import VERBS, cli, main
 from pairton.cli.options import GROUPS
 from pairton.export.targets import TARGETS
 from pairton.formats.base import ReadOptions
-from pairton.reconstruction.parts import reconstruct_parts
 
 READING = {"--topology", "--map", "--btag", "--set", "--isolate"}
 RUNNING = {
@@ -188,7 +187,7 @@ def test_flags_as_arguments(flags, arguments):
 def test_every_flag_in_a_message_is_an_argument_in_python():
     functions = [getattr(pairton, name) for name in pairton.__all__ if name[0].islower()]
     known = {field.name for field in fields(ReadOptions)} | {"like"}  # of `pairton export`
-    for function in (*functions, *TARGETS.values(), reconstruct_parts):
+    for function in (*functions, *TARGETS.values()):
         known |= set(inspect.signature(function).parameters)
     source = Path(pairton.__file__).parent
     unknown = set()

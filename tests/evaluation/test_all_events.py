@@ -26,8 +26,7 @@ from pairton.evaluation.statistics import (
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.reconstruction.result import momenta
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.topology import load_topology
 from pairton.topology.assignments import present
 

@@ -7,8 +7,7 @@ import pytest
 from pairton.errors import FormatError, InputError, PairtonWarning
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.evaluating import evaluate
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct_files
 from pairton.topology import load_topology
 from pairton.topology.extras import labels_of
 
@@ -39,7 +38,7 @@ def test_a_colon_in_a_name_is_part_of_it(source, mass_model, tmp_path):
 
 
 def test_a_damaged_list_of_parts(source, mass_model, tmp_path):
-    reconstruct_parts(source, tmp_path / "parts", mass_model)
+    reconstruct_files(source, tmp_path / "parts", mass_model, jobs=1)
     (tmp_path / "parts" / "_reconstruction.json").write_text('{"parts": [')
     with pytest.raises(InputError, match="not readable as JSON"):
         read_assignments(tmp_path / "parts", TTBAR)

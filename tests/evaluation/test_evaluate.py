@@ -21,9 +21,7 @@ from pairton.formats.files import sample_file
 from pairton.formats.variations import varied_jets
 from pairton.models import model as models
 from pairton.reconstruction.assigner import WINDOW
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.topology import load_topology, parse_topology
 
 TTBAR = load_topology()
@@ -143,7 +141,7 @@ def test_our_own_results_score_as_the_model_does(decays, mass_model, tmp_path):
         assert by_file["mass"] == by_model["mass"]
         assert by_file["calibration"]["t"]["total"] == by_model["calibration"]["t"]["total"]
         assert by_file["calibration"]["event"]["error"] == pytest.approx(by_model["calibration"]["event"]["error"])
-    reconstruct_parts(source, tmp_path / "parts", mass_model, rows=4096)
+    reconstruct_files(source, tmp_path / "parts", mass_model, rows=4096, jobs=1)
     assert evaluate(source, assignments=[tmp_path / "parts"]).to_dict()["methods"]["parts"] == {
         **by_file["methods"]["out.h5"],
         "method": {"assignments": str(tmp_path / "parts")},

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import pairton
 from pairton.cli import cli
 from pairton.formats import read
-from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.provenance import result_metadata
+from pairton.reconstruction.running import reconstruct_files
 
 SAMPLES = Path(os.environ.get("PAIRTON_SAMPLES", Path(__file__).parents[3] / "shared" / "data" / "samples"))
 TTBAR, TTH = SAMPLES / "nanoaod_cms_ttbar_v12.root", SAMPLES / "spanet_tth_semilep.h5"

@@ -11,7 +11,7 @@ from pairton.events.inputs import Inputs
 from pairton.events.matching import match_slots
 from pairton.events.vectors import cartesian, pair_products
 from pairton.models.storage import ModelInfo
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct_files
 from pairton.topology import parse_topology
 from pairton.topology.kinds import KINDS, Kind, register_kind
 

@@ -16,9 +16,8 @@ from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import load_table, parse_table
 from pairton.formats import create, iterate, open_source, read
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.provenance import result_metadata
+from pairton.reconstruction.running import reconstruct_files
 from root_files import write_tree
 
 POINTS = {"b": [0.85, 0.6], "c": [0.3, 0.05], "light": [0.05, 0.001]}
@@ -138,7 +137,7 @@ def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evid
     both = [str(one), str(two)]
     for run in (
         lambda: list(iterate(both, **QUIET)),
-        lambda: reconstruct_parts(both, tmp_path / "parts", evidence_model, settings={"jet_id": "none"}),
+        lambda: reconstruct_files(both, tmp_path / "parts", evidence_model, settings={"jet_id": "none"}, jobs=1),
     ):
         with (
             pytest.warns(PairtonWarning, match="by default"),

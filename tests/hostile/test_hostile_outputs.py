@@ -17,8 +17,7 @@ from pairton.cli import main
 from pairton.errors import InputError, OutputError
 from pairton.events.tags import load_table
 from pairton.generator.card import CARDS
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct_files
 from pairton.topology import load_topology
 
 
@@ -122,7 +121,7 @@ def test_a_part_does_not_replace_an_input(source, tmp_path, mass_model):
     shutil.copy(source, part)
     before = part.read_bytes()
     with pytest.raises(InputError, match="is an input file"):
-        reconstruct_parts(part, folder, mass_model, suffix=".h5", resume=True)
+        reconstruct_files(part, folder / "*.h5", mass_model, resume=True)
     assert part.read_bytes() == before
 
 
@@ -134,16 +133,16 @@ def test_an_input_with_the_name_of_a_part_is_not_removed(source, tmp_path, mass_
     other = folder / "part-00007.h5"
     shutil.copy(source, other)
     with pytest.raises(InputError, match="is an input file"):
-        reconstruct_parts(other, folder, mass_model, suffix=".h5", **how)
+        reconstruct_files(other, folder / "*.h5", mass_model, **how, jobs=1)
     assert other.read_bytes() == source.read_bytes()
 
 
 def test_files_whose_names_only_begin_like_those_of_parts_stay(source, tmp_path, mass_model):
     folder = tmp_path / "d"
-    reconstruct_parts(source, folder, mass_model)
+    reconstruct_files(source, folder, mass_model, jobs=1)
     for name in ("part-list.txt", "part-one.h5"):
         (folder / name).write_text("mine")
-    reconstruct_parts(source, folder, mass_model, force=True)
+    reconstruct_files(source, folder, mass_model, force=True, jobs=1)
     assert (folder / "part-list.txt").read_text() == (folder / "part-one.h5").read_text() == "mine"
 
 
@@ -200,10 +199,10 @@ def test_two_runs_do_not_write_to_one_folder(source, tmp_path, mass_model):
         try:
             assert holder.stdout.readline() == "locked\n"
             with pytest.raises(OutputError, match="another run is writing there"):
-                reconstruct_parts(source, folder, mass_model)
+                reconstruct_files(source, folder, mass_model, jobs=1)
         finally:
             holder.kill()
-    reconstruct_parts(source, folder, mass_model)  # a lock ends with its process
+    reconstruct_files(source, folder, mass_model, jobs=1)  # a lock ends with its process
     assert sorted(path.name for path in folder.iterdir()) == ["_reconstruction.json", "part-00000.parquet"]
     with locked(folder), pytest.raises(OutputError, match="another run"), locked(folder):
         time.sleep(0)

@@ -12,9 +12,8 @@ from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.reconstruction import parts as partitions
-from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.provenance import COMPLETE, verify
-from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct_files
 
 SIZE = 16  # rows of a window
 # what may differ: the inputs, the model, how it is run, how files are read, how parts are cut
@@ -44,13 +43,10 @@ def start(decays, tmp_path, mass_model_type, monkeypatch):
             model = replace(model, name="others")
         if "temperature" in changes:
             model = replace(model, temperatures=(2.0,))
-        settings = RunSettings(
-            decoding="one_shot" if "decoding" in changes and "temperature" not in changes else None,
-            max_objects=7 if "max_objects" in changes else 12,
-            cuts="cuts" not in changes,
-        )
+        how |= {"decoding": "one_shot" if "decoding" in changes and "temperature" not in changes else None}
+        how |= {"max_objects": 7 if "max_objects" in changes else 12, "cuts": "cuts" not in changes}
         how |= {"rows": 2 * SIZE if "rows" in changes else SIZE, "chunk": 10 if "chunk" in changes else 1000}
-        how |= {"suffix": ".h5"} if "suffix" in changes else {}
+        out = folder / "*.h5" if "suffix" in changes else folder
         how |= {"keep": ["run"]} if "keep" in changes else {}
         how |= {"btag": "0.7"} if "btag" in changes else {}
         how |= {"units": "MeV"} if "units" in changes else {}
@@ -62,7 +58,7 @@ def start(decays, tmp_path, mass_model_type, monkeypatch):
                 yield done
 
         source = tmp_path / f"{int('events' in changes)}.h5"
-        return reconstruct_parts(source, folder, model, settings, progress=watch, **how)
+        return reconstruct_files(source, out, model, progress=watch, jobs=1, **how)
 
     return run
 

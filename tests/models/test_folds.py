@@ -21,8 +21,7 @@ from pairton.models.storage import read_info, save_model
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.provenance import result_settings
 from pairton.reconstruction.run_settings import RunSettings
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.topology import load_topology
 
 TTBAR = load_topology()

@@ -46,6 +46,7 @@ from pairton.generator.settings import make_settings
 from pairton.models.storage import read_info
 from pairton.network.engine import load_network
 from pairton.reconstruction.provenance import COMPLETE
+from pairton.reconstruction.running import reconstruct_files
 
 WINDOW = 64  # rows, so that small files have many windows
 OLD = b"an earlier result"
@@ -161,7 +162,7 @@ def verbs(folder: Path, model: str) -> list[Verb]:
         pairton(["reconstruct", str(source), "-o", str(out), "--model", model, "--threads", "1", "--force"])
 
     def parts(out: Path) -> None:
-        partitions.reconstruct_parts(source, out, model, resume=True, rows=WINDOW)
+        reconstruct_files(source, out, model, resume=True, rows=WINDOW)
 
     def convert(out: Path) -> None:
         pairton(["convert", str(source), str(out), "--force"])

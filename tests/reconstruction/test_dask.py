@@ -20,11 +20,8 @@ from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events
 from pairton.models.model import load_model
 from pairton.reconstruction import parts as partitions
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.provenance import COMPLETE
-from pairton.reconstruction.running import RunSettings
-from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.provenance import COMPLETE, result_metadata
+from pairton.reconstruction.running import reconstruct_files
 
 SIZE = 64  # rows of a window and of a part, in the quick tests
 
@@ -87,7 +84,7 @@ def test_parts_are_the_rows_of_one_process(inputs, mass_model, small_windows, tm
     reconstruct_files(inputs, tmp_path / "one.parquet", mass_model, keep=["run"])
     batches = list(mass_model.calls)
     mass_model.calls.clear()
-    done = reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=rows, keep=["run"], chunk=50)
+    done = reconstruct_files(inputs, tmp_path / "parts", mass_model, rows=rows, keep=["run"], chunk=50, jobs=1)
     assert mass_model.calls == batches  # the network saw the very same batches
     assert len(done.paths) == -(-300 // rows)
     assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
@@ -106,15 +103,15 @@ def test_parts_are_the_rows_of_one_process(inputs, mass_model, small_windows, tm
 
 @pytest.mark.parametrize("suffix", [".root", ".h5"])
 def test_parts_of_other_formats_say_the_same(inputs, mass_model, small_windows, tmp_path, suffix):
-    done = reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=SIZE, suffix=suffix)
-    again = reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=SIZE, suffix=suffix, resume=True)
+    done = reconstruct_files(inputs, tmp_path / f"parts/*{suffix}", mass_model, rows=SIZE, jobs=1)
+    again = reconstruct_files(inputs, tmp_path / f"parts/*{suffix}", mass_model, rows=SIZE, resume=True)
     assert (done.skipped, again.skipped) == (0, 5)
     assert again.status == done.status
 
 
 def test_no_events_are_one_empty_part(decays, mass_model, tmp_path):
     source = write(tmp_path / "none.h5", decays(3)[:0])
-    done = reconstruct_parts(source, tmp_path / "parts", mass_model)
+    done = reconstruct_files(source, tmp_path / "parts", mass_model, jobs=1)
     assert (done.events, len(done.paths)) == (0, 1)
     reconstruct_files(source, tmp_path / "one.parquet", mass_model)
     assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
@@ -123,11 +120,11 @@ def test_no_events_are_one_empty_part(decays, mass_model, tmp_path):
 def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass_model, small_windows, tmp_path):
     folder = tmp_path / "parts"
     how = {"rows": SIZE, "keep": ["run"]}
-    first = reconstruct_parts(inputs, folder, mass_model, resume=True, **how)  # a new folder is no mistake
+    first = reconstruct_files(inputs, folder, mass_model, resume=True, **how)  # a new folder is no mistake
     assert first.skipped == 0
     expected = whole(folder)
     with pytest.raises(OutputError, match="holds the parts of an earlier run: continue it with --resume"):
-        reconstruct_parts(inputs, folder, mass_model, **how)
+        reconstruct_files(inputs, folder, mass_model, **how, jobs=1)
 
     first.paths[1].unlink()
     first.paths[3].write_bytes(first.paths[3].read_bytes()[:-100])  # damaged by someone else
@@ -142,21 +139,21 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
             seen.append((done.path.name[5:10], done.new))
             yield done
 
-    again = reconstruct_parts(inputs, folder, mass_model, resume=True, progress=watch, **how)
+    again = reconstruct_files(inputs, folder, mass_model, resume=True, progress=watch, **how)
     assert (again.skipped, again.replaced) == (3, 1)
     assert [name for name, new in seen if new] == ["00001", "00003"]
     assert_equal(whole(folder), expected)
     assert not left.exists()
 
-    fewer = RunSettings(max_objects=8)
-    assert reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how).skipped == 0
-    assert reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how).skipped == 5
+    fewer = how | {"max_objects": 8}
+    assert reconstruct_files(inputs, folder, mass_model, resume=True, **fewer).skipped == 0
+    assert reconstruct_files(inputs, folder, mass_model, resume=True, **fewer).skipped == 5
     write(inputs[2], Events(decays(189, seed=6).jets, weights=np.ones(189), columns={"run": np.arange(189)}))
-    changed = reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how)
+    changed = reconstruct_files(inputs, folder, mass_model, resume=True, **fewer)
     assert changed.skipped == 1  # rows 0 to 64 are of the first file alone
     write(inputs[2], decays(3, weights=np.ones(3), columns={"run": np.arange(3)}))
     with pytest.raises(OutputError, match=r"part-00002\.parquet, which does not belong to these inputs"):
-        reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how)
+        reconstruct_files(inputs, folder, mass_model, resume=True, **fewer)
 
 
 def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows, tmp_path):
@@ -167,23 +164,23 @@ def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows,
             yield done
 
     with pytest.raises(InputError, match=r"c\.h5: changed since this run began"):
-        reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=2 * SIZE, progress=touch)
+        reconstruct_files(inputs, tmp_path / "parts", mass_model, rows=2 * SIZE, progress=touch, jobs=1)
     names = sorted(path.name for path in (tmp_path / "parts").iterdir())
     assert names == ["part-00000.parquet"]
 
 
 def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys, monkeypatch):
     with pytest.raises(ConfigError, match=f"a part cannot have 100 rows: choose a multiple of {SIZE}"):
-        reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=100)
+        reconstruct_files(inputs, tmp_path / "parts", mass_model, rows=100, jobs=1)
     with pytest.raises(ConfigError, match=r"suffix '\.csv'"):
-        reconstruct_parts(inputs, tmp_path / "parts", mass_model, suffix=".csv")
+        reconstruct_files(inputs, tmp_path / "parts" / "*.csv", mass_model, jobs=1)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is a file, but results in parts need a folder"):
-        reconstruct_parts(inputs, tmp_path / "file", mass_model)
+        reconstruct_files(inputs, tmp_path / "file", mass_model, jobs=1)
     monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: mass_model)
     for arguments, message in (
         (["-o", "out.root", "--jobs", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
-        (["--resume"], "write parts to a folder, but -o is missing"),
+        (["--resume"], "write parts to a folder, but there is no output"),
         (["-o", "out/*.root"], "out/*.root is a folder of parts: add --jobs or --resume"),
         (["-o", "out/*.csv", "--resume"], "suffix '.csv'"),
         (["-o", "out", "--jobs", "tcp://127.0.0.1:1"], "no Dask scheduler answers there"),
@@ -202,7 +199,7 @@ def test_files_with_other_columns_are_refused(inputs, decays, mass_model, small_
     odd = write(tmp_path / "odd.h5", decays(SIZE))  # no weights
     first = write(tmp_path / "first.h5", Events(decays(SIZE).jets, weights=np.ones(SIZE)))
     with pytest.raises(OutputError, match="only some inputs have the columns weight"):
-        reconstruct_parts([first, odd], tmp_path / "parts", mass_model, rows=SIZE)
+        reconstruct_files([first, odd], tmp_path / "parts", mass_model, rows=SIZE, jobs=1)
     assert not (tmp_path / "parts" / COMPLETE).exists()
 
 
@@ -257,7 +254,7 @@ def killed_in_the_middle(client, source, folder, model, rows, parts):
                 os.kill(killed[0], signal.SIGKILL)
             yield done
 
-    done = reconstruct_parts(source, folder, model, client=client, rows=rows, progress=watch)
+    done = reconstruct_files(source, folder, model, client=client, rows=rows, progress=watch)
     assert len(killed) == 1
     assert len(done.paths) == parts
     return done

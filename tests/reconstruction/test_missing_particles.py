@@ -18,10 +18,9 @@ from pairton.events import Events, Status
 from pairton.events.head_specs import HeadSpec
 from pairton.models import model as models
 from pairton.models.storage import save_model
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.running import RunSettings, reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.provenance import result_metadata
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 
 PATTERNS = ("t_t", "t_W", "t", "W_W", "W", "nothing")
 NEEDS = np.array([6, 5, 3, 4, 2, 0])
@@ -186,9 +185,9 @@ def test_priors_scale_the_odds(decays, missing_model_type):
 def test_partly_empty_answers_are_written_and_read_back(five, missing_model, tmp_path, suffix):
     with formats.create(tmp_path / "in.h5", five.topology) as writer:
         writer.write(five)
-    settings = RunSettings(answer="particles", allow_absent=True, prior={"nothing": 2.0})
+    settings = {"answer": "particles", "allow_absent": True, "prior": {"nothing": 2.0}}
     out = tmp_path / f"out{suffix}"
-    summary = reconstruct_files(str(tmp_path / "in.h5"), out, missing_model, settings)
+    summary = reconstruct_files(str(tmp_path / "in.h5"), out, missing_model, **settings)
     assert summary.status["incomplete"] == 60
     said = result_metadata(out)
     assert (said["answer"], said["allow_absent"], said["prior"]) == ("particles", True, {"nothing": 2.0})
@@ -212,8 +211,8 @@ def test_parts_are_made_again_for_another_question(five, missing_model, tmp_path
     with formats.create(tmp_path / "in.h5", five.topology) as writer:
         writer.write(five)
     made = [
-        reconstruct_parts(str(tmp_path / "in.h5"), tmp_path / "out", missing_model, settings, resume=True)
-        for settings in (RunSettings(), RunSettings(), RunSettings(prior={"nothing": 2}))
+        reconstruct_files(str(tmp_path / "in.h5"), tmp_path / "out", missing_model, resume=True, **settings)
+        for settings in ({}, {}, {"prior": {"nothing": 2}})
     ]
     assert [(done.skipped, done.replaced) for done in made] == [(0, 0), (1, 0), (0, 1)]
 

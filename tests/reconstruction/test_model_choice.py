@@ -13,9 +13,8 @@ from pairton.events import Events
 from pairton.formats import create
 from pairton.models.model import model_for
 from pairton.models.storage import find_model
-from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.run import Run
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct_files
 from pairton.report.page import display_event
 from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
@@ -66,7 +65,7 @@ def test_a_model_may_be_given_as_a_path(tmp_path):
         stream = list(run.reconstruct())
     np.testing.assert_array_equal(stream[0].assignment, expected)
     assert reconstruct_files(tmp_path / "some.h5", tmp_path / "out.h5", model).events == 20
-    assert reconstruct_parts(tmp_path / "some.h5", tmp_path / "out", model).events == 20
+    assert reconstruct_files(tmp_path / "some.h5", tmp_path / "out", model, jobs=1).events == 20
     assert display_event(events, 0, model).record == display_event(events, 0, str(model)).record
 
 

@@ -11,7 +11,7 @@ from pairton.errors import ConfigError, PairtonWarning
 from pairton.events import Status
 from pairton.events.domain import Domain, KindDomain, as_cuts, parse_cuts, used_cuts, user_cuts
 from pairton.formats import create
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.provenance import result_metadata
 from pairton.topology import Cuts
 
 

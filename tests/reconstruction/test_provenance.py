@@ -19,10 +19,8 @@ from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.tags import load_table
 from pairton.models.model import load_model
-from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.provenance import COMPLETE, file_sha256, read_result, result_metadata, verify
-from pairton.reconstruction.run_settings import RunSettings
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct_files
 
 
 def run(*words):
@@ -31,9 +29,9 @@ def run(*words):
     return ended.value.code
 
 
-def kept(source, folder, model, settings=None, **options):
+def kept(source, folder, model, **options):
     """How many parts a resumed run keeps."""
-    done = reconstruct_parts(source, folder, model, settings or RunSettings(), resume=True, **options)
+    done = reconstruct_files(source, folder, model, resume=True, **options)
     return done.skipped
 
 
@@ -117,7 +115,7 @@ def test_complete_parts_are_kept_and_damaged_ones_made_again(source, tmp_path, m
     part = folder / "part-00000.parquet"
     good = part.read_bytes()
     part.write_bytes(good[:-100])
-    done = reconstruct_parts(source, folder, mass_model, resume=True)
+    done = reconstruct_files(source, folder, mass_model, resume=True)
     assert (done.skipped, done.replaced) == (0, 1)
     assert part.read_bytes() == good
     assert not verify(folder).problems
@@ -278,9 +276,9 @@ def test_the_first_bad_event_is_located_in_parts_too(decays, tmp_path, mass_mode
             writer.write(part)
     inputs = [tmp_path / "a.h5", tmp_path / "b.h5"]
     expected = {"bad_object": (str(tmp_path / "b.h5"), 50)}
-    done = reconstruct_parts(inputs, tmp_path / "out", mass_model, rows=64)
+    done = reconstruct_files(inputs, tmp_path / "out", mass_model, rows=64, jobs=1)
     assert done.first_bad == expected
-    assert reconstruct_parts(inputs, tmp_path / "out", mass_model, rows=64, resume=True).first_bad == expected
+    assert reconstruct_files(inputs, tmp_path / "out", mass_model, rows=64, resume=True).first_bad == expected
     assert reconstruct_files(inputs, tmp_path / "one.parquet", mass_model).first_bad == expected
     assert reconstruct_files(inputs, None, mass_model).first_bad == expected
 
@@ -290,7 +288,7 @@ def test_the_first_bad_event_is_located_in_parts_too(decays, tmp_path, mass_mode
 
 @pytest.fixture
 def result(source, tmp_path, mass_model):
-    kept(source, tmp_path / "out", mass_model, suffix=".h5")
+    kept(source, tmp_path / "out" / "*.h5", mass_model)
     return tmp_path / "out"
 
 
@@ -373,4 +371,4 @@ def test_workers_must_have_the_same_engine(source, tmp_path, model_folder, monke
     with pytest.raises(
         WorkerError, match=r"this worker has onnxruntime 0\.0\.1, but the run was started with onnxruntime 1"
     ):
-        reconstruct_parts(source, tmp_path / "out", load_model(model_folder, threads=1))
+        reconstruct_files(source, tmp_path / "out", load_model(model_folder, threads=1), jobs=1)

@@ -14,8 +14,7 @@ from pairton.events.inputs import Inputs
 from pairton.models.engines.onnx_engine import METADATA_KEY
 from pairton.models.model import load_model
 from pairton.models.storage import ModelInfo
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.topology import load_topology
 
 WIDTH = 48

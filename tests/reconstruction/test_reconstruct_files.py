@@ -18,12 +18,12 @@ from pairton import evaluate, formats
 from pairton.cli import main
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
-from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.provenance import KEY, result_metadata
 from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.run import Run
-from pairton.reconstruction.running import RunSettings, reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import KEY, TREE, result_metadata
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct, reconstruct_files
+from pairton.reconstruction.writers import TREE
 
 SUFFIXES = (".parquet", ".root", ".h5")
 
@@ -203,7 +203,7 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
     with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
         reconstruct(others, mass_model)
     with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
-        reconstruct_parts(others, tmp_path / "parts", mass_model)
+        reconstruct_files(others, tmp_path / "parts", mass_model, jobs=1)
     with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
         reconstruct_files(others, None, mass_model, isolate=True)
     assert reconstruct_files(others, None, mass_model, topology="ttbar_allhad").events == len(crowd)
@@ -294,7 +294,7 @@ def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, m
     check(once)
     evaluate(paths, mass_model, use_weights=False)
     check(once)
-    reconstruct_parts(paths, tmp_path / "out", mass_model)
+    reconstruct_files(paths, tmp_path / "out", mass_model, jobs=1)
     check([*once, *once])  # to plan the parts, and to make the only one
     for verb in (
         ["reconstruct", "-o", tmp_path / "cli.h5"],
@@ -311,11 +311,10 @@ def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, m
 
 def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", crowd)
-    settings = RunSettings("beam:4", max_objects=9)
-    with Run(source, mass_model, settings) as run:
+    with Run(source, mass_model, RunSettings("beam:4", max_objects=9)) as run:
         (one,) = run.reconstruct()
     one.save(tmp_path / "saved.parquet")
-    reconstruct_files(source, tmp_path / "written.parquet", mass_model, settings)
+    reconstruct_files(source, tmp_path / "written.parquet", mass_model, decoding="beam:4", max_objects=9)
     saved, written = (result_metadata(tmp_path / f"{name}.parquet") for name in ("saved", "written"))
     assert saved | {name: written[name] for name in ("inputs", "first_bad")} == written
     assert (saved["decoding"], saved["max_objects"]) == ("beam:4", 9)

@@ -19,8 +19,9 @@ from pairton.events.inputs import Inputs
 from pairton.events.objects import make_jets
 from pairton.formats import create
 from pairton.reconstruction.assigner import Assigner, windows
-from pairton.reconstruction.running import RunSettings, reconstruct
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.provenance import result_metadata
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical
 

@@ -17,12 +17,9 @@ from pairton.cli import main
 from pairton.errors import ConfigError, EventsError, PairtonWarning
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets, make_met
-from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.provenance import COMPLETE, read_result
+from pairton.reconstruction.provenance import COMPLETE, read_result, result_metadata
 from pairton.reconstruction.result_columns import result_columns
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import result_metadata
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
 
@@ -113,8 +110,8 @@ def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):
     before, few = (int(ak.sum(ak.sum(each.pt >= 25, axis=1) < 6)) for each in (events.jets, low))
     assert before < few < 30
     one = reconstruct_files(path, tmp_path / "out.parquet", mass_model, **options)
-    parts = reconstruct_parts(path, tmp_path / "parts", mass_model, **options)
-    again = reconstruct_parts(path, tmp_path / "parts", mass_model, resume=True, **options)
+    parts = reconstruct_files(path, tmp_path / "parts", mass_model, **options, jobs=1)
+    again = reconstruct_files(path, tmp_path / "parts", mass_model, resume=True, **options)
     said = json.loads((tmp_path / "parts" / COMPLETE).read_text())
     written = result_metadata(tmp_path / "out.parquet")
     for found in (one.varied, parts.varied, again.varied, said["variation_status"], written["variation_status"]):

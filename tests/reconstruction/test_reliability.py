@@ -23,8 +23,7 @@ from pairton.errors import InputError, PairtonError
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.models.model import load_model
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 
 SUFFIXES = (".parquet", ".root", ".h5")
 

@@ -25,8 +25,7 @@ from pairton.formats import create
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result import positions
 from pairton.reconstruction.run_settings import RunSettings
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.report.evaluation_page import plots_of, write_report
 from pairton.report.frames import record_answer, record_event
 from pairton.report.page import Display

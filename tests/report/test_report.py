@@ -22,8 +22,7 @@ from pairton.evaluation.scores import matches, score
 from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
 from pairton.reconstruction.result import positions
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.report import evaluation_page
 from pairton.topology.assignments import canonical
 

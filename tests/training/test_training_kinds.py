@@ -18,8 +18,7 @@ from pairton.events.objects import make_met, make_objects
 from pairton.models.model import load_model
 from pairton.models.storage import read_info
 from pairton.network.heads import HEADS, Head
-from pairton.reconstruction.running import reconstruct
-from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.topology import parse_topology
 from pairton.training import parse_recipe
 from pairton.training.runs import train

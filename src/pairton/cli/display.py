@@ -53,13 +53,10 @@ def display(
     row: int,
     output: Path | None,
     model: str,
-    decoding: str | None,
-    max_objects: int,
-    cuts: Any,
-    question: dict[str, Any],
     threads: int | None,
     engine: str,
     reading: dict[str, Any],
+    **settings: Any,
 ) -> None:
     """Draw one event of IN as a picture, or as a page that steps through its reconstruction.
 
@@ -76,12 +73,12 @@ def display(
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)
-    settings = RunSettings(decoding=decoding, max_objects=max_objects, cuts=cuts, **question)
-    with Run(list(inputs) or None, model, settings, engine=engine, threads=threads, **reading) as run:
+    chosen = RunSettings.of(**settings)
+    with Run(list(inputs) or None, model, chosen, engine=engine, threads=threads, **reading) as run:
         events, first = _chunk_of(run, row)
         Replacement(output)  # raises an error before the work if the output cannot be written
         source = ", ".join(Path(path).name for path in run.files)
-        shown = display_event(events, row - first, run.model, settings=settings, source=source, number=row)
+        shown = display_event(events, row - first, run.model, settings=chosen, source=source, number=row)
     shown.save(output)
     record = shown.record
     named = [f"{item.kind} {item.index}" for item in record.objects]

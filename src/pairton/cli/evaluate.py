@@ -88,7 +88,6 @@ def evaluate(
     json_file: str | None,
     report: str | None,
     plots: str | None,
-    question: dict[str, Any],
     reading: dict[str, Any],
     **how: Any,  # options that `pairton.evaluate` has under the same name
 ) -> None:
@@ -122,7 +121,6 @@ def evaluate(
         metrics=drawn,
         progress=lambda stream: progress(stream, None, "evaluating", size=len),
         **how,
-        **question,
         **reading,
     )
     command = shlex.join(["pairton", *sys.argv[1:]])

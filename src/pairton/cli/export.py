@@ -69,7 +69,7 @@ def export(
     decoding: str | None,
     like: str | None,
     topology: str | None,
-    question: dict[str, Any],
+    **question: Any,
 ) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file, or one file per fold.
 

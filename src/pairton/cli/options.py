@@ -18,7 +18,6 @@ __all__ = [
     "GroupedCommand",
     "answer_options",
     "completing",
-    "cut_options",
     "decoding_option",
     "force_option",
     "jobs_option",
@@ -227,23 +226,8 @@ def decoding_option(param: str = "decoding", **how: Any) -> Callable[[Command], 
     )
 
 
-def cut_options(command: Command) -> Command:
-    """Add the cuts on objects, and pass them as one keyword `cuts`, for `RunSettings`."""
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, jets: str | None, leptons: str | None, **rest: Any) -> Any:
-        from pairton.events.domain import user_cuts
-
-        return command(*args, cuts=user_cuts(jets, leptons, True), **rest)
-
-    text = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the cuts that are printed]"
-    for name in ("leptons", "jets"):
-        wrapper = option(PHYSICS, f"--{name}", metavar="CUTS", help=text.format(name))(wrapper)
-    return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
-
-
 def answer_options(command: Command) -> Command:
-    """Add `--answer` and `--prior`, and pass them as one keyword `question`: arguments of `Question`."""
+    """Add `--answer` and `--prior`, and pass them as the arguments `answer`, `allow_absent` and `prior`."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, answer: str, prior: tuple[str, ...], **rest: Any) -> Any:
@@ -252,8 +236,7 @@ def answer_options(command: Command) -> Command:
         if len(kinds) > 1:
             raise ConfigError(f"answer {answer!r}: choose one of {' and '.join(kinds)}")
         question = {"answer": kinds[0] if kinds else "event", "allow_absent": ABSENT in words}
-        question["prior"] = parse_pairs("prior", prior, float, "nothing=5")
-        return command(*args, question=question, **rest)
+        return command(*args, **question, prior=parse_pairs("prior", prior, float, "nothing=5"), **rest)
 
     wrapper = option(
         PHYSICS,
@@ -275,20 +258,16 @@ def answer_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Add the options that say how a model is run."""
+    """Add the options that say how a model is run: arguments of `pairton.reconstruct`."""
+    cuts = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the cuts that are printed]"
+    most = "Use at most this many objects of each kind, those of highest pT."
     for add in (
         option(RUNNING, "--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
         option(RUNNING, "--threads", type=int, metavar="N", help="Threads for the network. [all cores]"),
         answer_options,
-        cut_options,
-        option(
-            PHYSICS,
-            "--max-objects",
-            type=int,
-            default=12,
-            show_default=True,
-            help="Use at most this many objects of each kind, those of highest pT.",
-        ),
+        option(PHYSICS, "--leptons", metavar="CUTS", help=cuts.format("leptons")),
+        option(PHYSICS, "--jets", metavar="CUTS", help=cuts.format("jets")),
+        option(PHYSICS, "--max-objects", type=int, default=12, show_default=True, help=most),
     ):
         command = add(command)
     return command

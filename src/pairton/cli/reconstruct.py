@@ -23,11 +23,10 @@ from pairton.cli.options import (
     reading_options,
     refuse_existing,
 )
-from pairton.errors import ConfigError, printable
+from pairton.errors import printable
 
 if TYPE_CHECKING:
-    from pairton.reconstruction.run import Run
-    from pairton.reconstruction.streaming import Summary
+    from pairton.reconstruction.writers import Summary
 
 __all__ = ["reconstruct"]
 
@@ -65,16 +64,13 @@ def reconstruct(
     inputs: tuple[str, ...],
     output: str | None,
     model: str,
-    decoding: str | None,
-    max_objects: int,
-    cuts: Any,
-    question: dict[str, Any],
     threads: int | None,
     engine: str,
     jobs: int | str | None,
     resume: bool,
     force: bool,
     reading: dict[str, Any],
+    **settings: Any,
 ) -> None:
     """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
 
@@ -88,67 +84,36 @@ def reconstruct(
     from pairton.cli.progress import progress
     from pairton.reconstruction.run import Run
     from pairton.reconstruction.run_settings import RunSettings
-    from pairton.reconstruction.streaming import write_result
+    from pairton.reconstruction.running import write_result
 
-    in_parts = jobs is not None or resume
-    if in_parts:
-        threads = threads or (None if jobs in (None, 1) else 1)
-        folder, suffix = _folder(output)
-    elif "*" in str(output):
-        raise ConfigError(f"{output} is a folder of parts: add --jobs or --resume")
-    else:
+    if jobs is None and not resume:
         refuse_existing(output, force)
+    elif threads is None and jobs not in (None, 1):
+        threads = 1
     begun = time.monotonic()
-    settings = RunSettings(decoding=decoding, max_objects=max_objects, cuts=cuts, **question)
-    with Run(list(inputs) or None, model, settings, engine=engine, threads=threads, truth=False, **reading) as run:
+    chosen = RunSettings.of(**settings)
+    with Run(list(inputs) or None, model, chosen, engine=engine, threads=threads, truth=False, **reading) as run:
 
         def bar(stream: Any) -> Any:
             return progress(stream, lambda: run.expected, "reconstructing", size=len)
 
-        if in_parts:
-            how = {"resume": resume, "force": force, "suffix": suffix, "progress": bar}
-            _write_parts(run, folder, 1 if jobs is None else jobs, begun, **how)
-        else:
-            summary = write_result(run, output, progress=bar)
-            if output is None:
-                _show(summary, None if inputs else Path(run.files[0]).name)
-            _report(summary, run, begun, f"; wrote {output}" if output else "")
-        click.echo(settings.objects_used(run.model, run.topology, run.pile_up))
-
-
-def _folder(output: str | None) -> tuple[str, str]:
-    """The folder of parts, and the suffix of their files."""
-    from pairton.formats.files import CONTAINERS
-
-    if output is not None and Path(output).name.startswith("*."):
-        return str(Path(output).parent), Path(output).name[1:]
-    if output is None or Path(output).suffix.lower() in CONTAINERS:
-        problem = f"but {output} is a file" if output else "but -o is missing"
-        raise ConfigError(
-            f"--jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out or -o out/*.root"
-        )
-    return output, ".parquet"
-
-
-def _write_parts(run: Run, folder: str, jobs: int | str, begun: float, **how: Any) -> None:
-    from pairton._common.parallel import workers
-    from pairton.reconstruction.parts import write_parts
-
-    with workers(jobs) as pool:
-        done = write_parts(run, folder, **pool, **how)
-    kept = f", {done.skipped} of them kept" if done.skipped else ""
-    kept += f", {done.replaced} replaced (damaged, or other inputs or settings)" if done.replaced else ""
-    _report(done, run, begun, f"; wrote {len(done.paths)} parts to {folder}{kept}")
-
-
-def _report(summary: Summary, run: Run, begun: float, where: str) -> None:
-    tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
-    took, tree = f"{time.monotonic() - begun:.1f} s", run.model.topology.name
-    click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}, as {tree}{where}")
-    for name, status in summary.varied.items():
-        click.echo(f"  variation {name}: {_counts(status)}")
-    for line in summary.warnings:
-        click.echo(f"pairton: warning: {printable(line)}", err=True)
+        summary = write_result(run, output, jobs=jobs, resume=resume, force=force, progress=bar)
+        if output is None:
+            _show(summary, None if inputs else Path(run.files[0]).name)
+        wrote = f"; wrote {output}" if output else ""
+        if summary.paths:
+            wrote = f"; wrote {len(summary.paths)} parts to {summary.paths[0].parent}"
+            wrote += f", {summary.skipped} of them kept" if summary.skipped else ""
+            replaced = f", {summary.replaced} replaced (damaged, or other inputs or settings)"
+            wrote += replaced if summary.replaced else ""
+        tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
+        took, tree = f"{time.monotonic() - begun:.1f} s", run.model.topology.name
+        click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}, as {tree}{wrote}")
+        for name, status in summary.varied.items():
+            click.echo(f"  variation {name}: {_counts(status)}")
+        for line in summary.warnings:
+            click.echo(f"pairton: warning: {printable(line)}", err=True)
+        click.echo(chosen.objects_used(run.model, run.topology, run.pile_up))
 
 
 def _counts(status: Mapping[str, int]) -> str:

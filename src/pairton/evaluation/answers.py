@@ -23,8 +23,9 @@ from pairton.evaluation.registry import merged
 from pairton.formats.base import damage
 from pairton.formats.files import container_of
 from pairton.formats.hdf5_files import Hdf5File
+from pairton.reconstruction.provenance import KEY
 from pairton.reconstruction.result_columns import slot_column
-from pairton.reconstruction.writers import KEY, TREE
+from pairton.reconstruction.writers import TREE
 from pairton.topology import Particle, Topology
 from pairton.topology.extras import labels_of
 

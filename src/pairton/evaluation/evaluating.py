@@ -37,7 +37,7 @@ from pairton.evaluation.scores import EVENT, score
 from pairton.evaluation.statistics import all_equal, effective_entries
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
-from pairton.events.domain import Bounds, Domain, as_cuts, describe_cuts, used_cuts, user_cuts
+from pairton.events.domain import Bounds, Domain, as_cuts, describe_cuts, used_cuts
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
 from pairton.formats.common import BadLabels
 from pairton.formats.files import Paths
@@ -135,10 +135,10 @@ def evaluate(
         raise ConfigError(
             f"evaluate has no option {next(iter(options))!r} for events in memory: give it for files"
         )
-    asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
-    settings = RunSettings(max_objects=max_objects, cuts=user_cuts(jets, leptons, cuts), **asked)
+    how: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior}
+    settings = RunSettings.of(max_objects=max_objects, cuts=cuts, jets=jets, leptons=leptons, **how)
     requested = () if model is None and assignments else model
-    how: dict[str, Any] = {"engine": engine, "threads": threads, "labelled": True, "baselines": baselines}
+    how = {"engine": engine, "threads": threads, "labelled": True, "baselines": baselines}
     with Run(events, requested, **how, **options) as run:
         models, topology, files = run.models, run.topology, run.files or ["events"]
         for path in assignments:

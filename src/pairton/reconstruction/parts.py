@@ -16,19 +16,19 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairton._common.atomic import locked, output_errors, replacing
-from pairton._common.parallel import WorkerError, check_jobs, run_tasks
+from pairton._common.parallel import WorkerError, check_jobs, run_tasks, workers
 from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
-from pairton.events import Events, Status
+from pairton.events import Events
 from pairton.formats import open_source
 from pairton.formats.base import check_chunk
-from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
+from pairton.formats.files import CONTAINERS, fingerprint, is_url, unchanged
 from pairton.reconstruction.assigner import WINDOW, Assigner, windows
 from pairton.reconstruction.provenance import (
     COMPLETE,
@@ -38,27 +38,23 @@ from pairton.reconstruction.provenance import (
     engine_version,
     file_sha256,
     hash_of,
-    locate,
     plain_reading,
     result_metadata,
     result_settings,
 )
 from pairton.reconstruction.result_columns import same_columns, same_kept
 from pairton.reconstruction.run import READ_ROWS, Run
-from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
-from pairton.reconstruction.streaming import FirstBad, Summary, warnings_on
-from pairton.reconstruction.writers import ROWS, create_result
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.writers import ROWS, Summary, create_result
 from pairton.topology import JET
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
 
-__all__ = ["PART_ROWS", "FinishedPart", "Parts", "reconstruct_parts", "write_parts"]
+__all__ = ["PART_ROWS", "write_parts"]
 
 PART_ROWS = ROWS  # about a minute of work
 NAME = re.compile(r"part-\d+\.(parquet|root|h5)", re.IGNORECASE)
-
-Watch = Callable[[Iterator["FinishedPart"]], Iterator["FinishedPart"]]
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,11 @@ class Segment:
     file: InputFile
     start: int
     stop: int
-    mark: tuple[int, int]  # fingerprint, time of the last change
+    mark: tuple[int, int]  # as `_mark`
 
     @property
-    def path(self) -> str:
-        return self.file.name
+    def key(self) -> list[Any]:
+        return [self.file.identity, self.file.format, self.file.read_as, self.start, self.stop]
 
 
 @dataclass(frozen=True)
@@ -87,10 +83,6 @@ class Part:
     chunk: int
     options: Mapping[str, Any] = field(repr=False)
 
-    @property
-    def key(self) -> str:
-        return str(self.metadata["part"]["key"])
-
 
 @dataclass(frozen=True)
 class FinishedPart:
@@ -99,170 +91,116 @@ class FinishedPart:
     path: Path
     key: str  # a hash of everything that changes its content
     sha256: str
-    status: Mapping[str, int]  # label -> events
     columns: tuple[str, ...]
-    varied: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
-    first_bad: FirstBad = field(default_factory=dict)
-    new: bool = True  # whether this run has made it
-    jets: int = 0  # number of jets that were used, if the model takes tags
-    tagged: int = 0  # number of b-tagged ones among them
+    summary: Summary
+    new: bool  # whether this run has made it
 
     def __len__(self) -> int:
-        return sum(self.status.values())
+        return self.summary.events
 
     @classmethod
     def read(cls, path: Path, new: bool = True) -> FinishedPart | None:
         """A part from its metadata; None if the file is not a part, or damaged."""
-        metadata = result_metadata(path)
+        metadata = result_metadata(path) or {}
         try:
-            if metadata is None:
-                return None
-            own, varied = metadata["part"], metadata.get("variation_status", {})
-            first = {str(label): (str(file), int(row)) for label, (file, row) in metadata["first_bad"].items()}
-            tags = int(metadata.get("jets", 0)), int(metadata.get("btagged_jets", 0))
-            about = path, own["key"], file_sha256(path), metadata["status"], tuple(own["columns"])
-            return cls(*about, varied, first, new, *tags)
+            own, summary = metadata["part"], Summary.from_dict(metadata)
+            return cls(path, own["key"], file_sha256(path), tuple(own["columns"]), summary, new)
         except (KeyError, TypeError, ValueError, AttributeError, PairtonError):
             return None
 
 
-@dataclass(frozen=True)
-class Parts(Summary):
-    """The outcome of a reconstruction in parts."""
-
-    paths: tuple[Path, ...] = ()  # in the order of rows
-    skipped: int = 0  # number of existing parts that were kept
-    replaced: int = 0  # number of existing parts that were damaged, or made from other inputs or settings
-
-
-def reconstruct_parts(
-    paths: Paths,
-    folder: str | Path,
-    model: Model | str | Path | None = None,
-    settings: RunSettings = DEFAULT_SETTINGS,
-    /,  # the keyword `settings` is an option of `pairton.iterate`
-    *,
-    client: Any = None,
-    jobs: int = 1,
-    resume: bool = False,
-    force: bool = False,
-    rows: int = PART_ROWS,
-    suffix: str = ".parquet",
-    chunk: int = READ_ROWS,
-    engine: str = "onnx",
-    progress: Watch | None = None,
-    **options: Any,
-) -> Parts:
-    """Reconstruct files into a folder of parts: in `jobs` processes, or on the cluster of a Dask `client`.
-
-    resume    keep existing parts that were made from the same inputs with the same settings
-    force     replace the parts of an earlier run
-    rows      rows per part, a multiple of the window
-    suffix    format of the parts: .parquet, .root or .h5
-
-    All workers must see inputs, model and folder under the same paths. Other options are as for
-    `reconstruct_files`.
-    """
-    threads = None if client is None and jobs == 1 else 1
-    how = {"client": client, "jobs": jobs, "resume": resume, "force": force, "rows": rows, "suffix": suffix}
-    with Run(paths, model, settings, threads=threads, engine=engine, **{"truth": False, **options}) as run:
-        return write_parts(run, folder, chunk=chunk, progress=progress, **how)
-
-
 def write_parts(
     run: Run,
-    folder: str | Path,
+    output: str | os.PathLike[str] | None,
     *,
+    jobs: int | str | None = None,
     client: Any = None,
-    jobs: int = 1,
     resume: bool = False,
     force: bool = False,
     rows: int = PART_ROWS,
-    suffix: str = ".parquet",
     chunk: int = READ_ROWS,
-    progress: Watch | None = None,
-) -> Parts:
-    """Reconstruct the events of a run into a folder; arguments as for `reconstruct_parts`."""
+    progress: Callable[[Iterator[FinishedPart]], Iterator[FinishedPart]] | None = None,
+) -> Summary:
+    """Reconstruct the events of a run into a folder; arguments as for `reconstruct_files`."""
+    folder, suffix = _folder(output)
     if rows < 1 or rows % WINDOW:
         raise ConfigError(f"a part cannot have {rows} rows: choose a multiple of {WINDOW}, such as {PART_ROWS}")
-    if suffix.lower() not in CONTAINERS:
-        raise ConfigError(f"a part cannot have the suffix {suffix!r}: choose one of {', '.join(CONTAINERS)}")
-    folder = Path(folder).absolute()
-    check_jobs(jobs)  # check everything before existing parts are touched
+    jobs = 1 if jobs is None else jobs
+    if isinstance(jobs, int):
+        check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
     run.assigner.check(run.topology, dict.fromkeys(run.options.get("variations") or (), (JET,)))
-    inputs = _describe(run, jobs, client)
-    how = result_settings(run.assigner, plain_reading(run.options))
-    options = {name: value for name, value in run.options.items() if name != "bad_labels"}
-    plan = [
-        Part(
-            folder / f"part-{index:05d}{suffix}",
-            segments,
-            run.model,
-            how | {"part": {"index": index, "key": hash_of([how, [_key(s) for s in segments]])}},
-            run.settings,
-            chunk,
-            options,
-        )
-        for index, segments in enumerate(_cut(inputs, rows))
-    ]
-    _create(folder, run)
-    with locked(folder):
-        begun = time.time()
-        finished = _keep(folder, plan, resume, force)
-        todo = [part for part in plan if part.path not in finished]
-        kept, existing = len(finished), sum(part.path.exists() for part in todo)
-        if todo:
-            with output_errors(folder):
-                (folder / COMPLETE).unlink(missing_ok=True)
+    with workers(jobs) as pool:
+        pool |= {} if client is None else {"client": client}
+        inputs = _inputs(run, pool)
+        how = result_settings(run.assigner, plain_reading(run.options))
+        options = {name: value for name, value in run.options.items() if name != "bad_labels"}
+        plan = [
+            Part(
+                folder / f"part-{index:05d}{suffix}",
+                segments,
+                run.model,
+                how | {"part": {"index": index, "key": hash_of([how, [each.key for each in segments]])}},
+                run.settings,
+                chunk,
+                options,
+            )
+            for index, segments in enumerate(_cut(inputs, rows))
+        ]
+        _create(folder, run)
+        with locked(folder):
+            begun = time.time()
+            finished = _keep(folder, plan, resume, force)
+            todo = [part for part in plan if part.path not in finished]
+            kept, existing = len(finished), sum(part.path.exists() for part in todo)
+            if todo:
+                with output_errors(folder):
+                    (folder / COMPLETE).unlink(missing_ok=True)
 
-        def stream() -> Iterator[FinishedPart]:
-            yield from finished.copy().values()
-            for part, done in made:
-                finished[part.path] = done
-                yield done
+            def stream() -> Iterator[FinishedPart]:
+                yield from finished.copy().values()
+                for part, done in made:
+                    finished[part.path] = done
+                    yield done
 
-        try:
-            with closing(run_tasks(make_part, todo, jobs, client)) as made:
-                for _ in stream() if progress is None else progress(stream()):
-                    pass
-        except BaseException:
-            if client is None:  # the workers of a cluster go on
-                _remove_unfinished(folder)
-            raise
-        parts = [finished[part.path] for part in plan]
-        if todo or not (folder / COMPLETE).exists():
-            _complete(folder, parts, how | {"inputs": [one.to_dict() for one in inputs]})
-        _remove_unfinished(folder, begun)  # newer ones may still be written
-    total = _summary(parts)
-    warnings = tuple(warnings_on(run, total.status, total.first_bad))
-    return replace(total, skipped=kept, replaced=existing, warnings=warnings)
+            try:
+                with closing(run_tasks(make_part, todo, **pool)) as made:
+                    for _ in stream() if progress is None else progress(stream()):
+                        pass
+            except BaseException:
+                if pool["client"] is None:  # the workers of a cluster go on
+                    _remove_unfinished(folder)
+                raise
+            parts = [finished[part.path] for part in plan]
+            total = Summary(paths=tuple(part.path for part in parts), skipped=kept, replaced=existing)
+            for part in parts:
+                total.join(part.summary)
+            if todo or not (folder / COMPLETE).exists():
+                _complete(folder, parts, total, how | {"inputs": [one.to_dict() for one in inputs]})
+            _remove_unfinished(folder, begun)  # newer ones may still be written
+    return total
 
 
 def make_part(part: Part) -> FinishedPart:
     """Make one part, completely or not at all; this runs on a worker."""
-    if part.metadata["pairton_version"] != __version__:
-        raise WorkerError(
-            f"this worker has pairton {__version__}, but the run was started with "
-            f"{part.metadata['pairton_version']}: install the same version everywhere"
-        )
+    required = [f"pairton {part.metadata['pairton_version']}"]
+    installed = [f"pairton {__version__}"]
     if (engine := part.metadata["model"].get("engine")) is not None:
-        installed = engine_version(engine.partition(" ")[0])
-        if installed != engine:
+        required.append(engine)
+        installed.append(engine_version(engine.partition(" ")[0]))
+    for here, there in zip(installed, required, strict=True):
+        if here != there:
             raise WorkerError(
-                f"this worker has {installed}, but the run was started with {engine}: install the same version "
-                "everywhere"
+                f"this worker has {here}, but the run was started with {there}: install the same everywhere"
             )
     assigner = Assigner(part.model, part.settings)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
         for window in windows(same_kept(_events(part))):
             writer.write(assigner.run(window))
         assert writer.names is not None  # there is always a window
-        writer.metadata |= {
-            "part": {**part.metadata["part"], "columns": tuple(writer.names)},
-            "inputs": [segment.file.to_dict() for segment in part.segments],
-            "first_bad": locate(((s.path, s.start, s.stop) for s in part.segments), writer.tally.first),
-        }
+        writer.summary.locate((each.file.name, each.start, each.stop) for each in part.segments)
+        writer.metadata["part"] = {**part.metadata["part"], "columns": writer.names}
+        writer.metadata["inputs"] = [each.file.to_dict() for each in part.segments]
     done = FinishedPart.read(part.path)
     if done is None:
         raise OutputError(f"{part.path}: cannot be read after it was written: check the disk")
@@ -271,19 +209,20 @@ def make_part(part: Part) -> FinishedPart:
 
 def _events(part: Part) -> Iterator[Events]:
     for segment in part.segments:
-        with unchanged(segment.path):
-            if _mark(segment.path) != segment.mark:
-                raise InputError(f"{segment.path}: changed since this run began: start again with --resume")
-            with open_source(segment.path, **part.options) as source:
+        path = segment.file.name
+        with unchanged(path):
+            if _mark(path) != segment.mark:
+                raise InputError(f"{path}: changed since this run began: start again with --resume")
+            with open_source(path, **part.options) as source:
                 if segment.start == segment.stop:
                     yield source.no_events()
                 yield from source.chunks(part.chunk, segment.start, segment.stop)
 
 
-def _describe(run: Run, jobs: int, client: Any) -> list[InputFile]:
+def _inputs(run: Run, pool: Mapping[str, Any]) -> list[InputFile]:
     """All inputs; their hashes are computed by the workers."""
     paths = list(map(absolute, run.files))  # a worker may have another working directory
-    hashes = dict(run_tasks(content_hash, paths, jobs, client))
+    hashes = dict(run_tasks(content_hash, paths, **pool))
     return [InputFile.of(source, hashes[absolute(source.path)]) for source in run.sources()]
 
 
@@ -291,12 +230,8 @@ def _cut(inputs: list[InputFile], rows: int) -> Iterator[tuple[Segment, ...]]:
     """The rows of all files together, cut at multiples of `rows`; one empty part if there are no rows."""
     waiting: list[Segment] = []
     held = 0
-    some = False
-    empty: Segment | None = None
     for file in inputs:
-        mark = _mark(file.name)
-        empty = Segment(file, 0, 0, mark)
-        start = 0
+        mark, start = _mark(file.name), 0
         while start < file.events:
             stop = min(file.events, start + rows - held)
             waiting.append(Segment(file, start, stop, mark))
@@ -304,15 +239,11 @@ def _cut(inputs: list[InputFile], rows: int) -> Iterator[tuple[Segment, ...]]:
             start = stop
             if held == rows:
                 yield tuple(waiting)
-                some, waiting, held = True, [], 0
+                waiting, held = [], 0
     if waiting:
         yield tuple(waiting)
-    elif not some and empty is not None:
-        yield (empty,)
-
-
-def _key(segment: Segment) -> list[Any]:
-    return [segment.file.identity, segment.file.format, segment.file.read_as, segment.start, segment.stop]
+    elif not any(file.events for file in inputs):
+        yield (Segment(inputs[-1], 0, 0, _mark(inputs[-1].name)),)
 
 
 def _mark(path: str) -> tuple[int, int]:
@@ -321,6 +252,20 @@ def _mark(path: str) -> tuple[int, int]:
 
 
 # -- the folder --------------------------------------------------------------------------------------------
+
+
+def _folder(output: str | os.PathLike[str] | None) -> tuple[Path, str]:
+    """The folder of parts, and the suffix of their files."""
+    path = Path("" if output is None else output)
+    if output is None or (path.suffix.lower() in CONTAINERS and not path.name.startswith("*.")):
+        problem = f"but {output} is a file" if output else "but there is no output"
+        raise ConfigError(
+            f"--jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out or -o out/*.root"
+        )
+    folder, suffix = (path.parent, path.name[1:]) if path.name.startswith("*.") else (path, ".parquet")
+    if suffix.lower() not in CONTAINERS:
+        raise ConfigError(f"a part cannot have the suffix {suffix!r}: choose one of {', '.join(CONTAINERS)}")
+    return folder.absolute(), suffix
 
 
 def _existing(folder: Path) -> list[Path]:
@@ -347,7 +292,7 @@ def _keep(folder: Path, plan: list[Part], resume: bool, force: bool) -> dict[Pat
         raise OutputError(
             f"{folder} holds {state} of an earlier run: continue it with --resume, or replace it with --force"
         )
-    keys = {part.path: part.key for part in plan}
+    keys = {part.path: part.metadata["part"]["key"] for part in plan}
     foreign = [path for path in existing if path not in keys]
     if foreign and not force:
         raise OutputError(
@@ -363,34 +308,15 @@ def _keep(folder: Path, plan: list[Part], resume: bool, force: bool) -> dict[Pat
     return {path: done for path, done in found.items() if done is not None and done.key == keys[path]}
 
 
-def _complete(folder: Path, parts: list[FinishedPart], metadata: Mapping[str, Any]) -> None:
+def _complete(folder: Path, parts: list[FinishedPart], total: Summary, metadata: Mapping[str, Any]) -> None:
     """Mark the result as complete with the metadata of the whole result."""
     for other in parts[1:]:
         same_columns(folder, parts[0].columns, other.columns)
-    total = _summary(parts)
     first = {key: value for key, value in (result_metadata(parts[0].path) or {}).items() if key != "part"}
     listed = [{"name": d.path.name, "events": len(d), "sha256": d.sha256, "key": d.key} for d in parts]
-    whole = {**first, **metadata, "events": total.events, "status": total.status, "parts": listed}
-    whole |= {"first_bad": total.first_bad, **({"variation_status": total.varied} if total.varied else {})}
-    whole |= {"jets": total.jets, "btagged_jets": total.tagged} if total.jets else {}
+    whole = {**first, **metadata, **total.to_dict(), "parts": listed}
     with replacing(folder / COMPLETE) as temporary:
         temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
-
-
-def _summary(parts: list[FinishedPart]) -> Parts:
-    status = _summed([one.status for one in parts])
-    varied = {name: _summed([one.varied[name] for one in parts]) for name in parts[0].varied}
-    first_bad: dict[str, tuple[str, int]] = {}
-    for one in parts:
-        first_bad = {**one.first_bad, **first_bad}
-    jets, tagged = sum(one.jets for one in parts), sum(one.tagged for one in parts)
-    paths = tuple(one.path for one in parts)
-    numbers: dict[str, Any] = {"varied": varied, "jets": jets, "tagged": tagged, "first_bad": first_bad}
-    return Parts(sum(status.values()), status, paths=paths, **numbers)
-
-
-def _summed(each: list[Mapping[str, int]]) -> dict[str, int]:
-    return {state.label: sum(status[state.label] for status in each) for state in Status}
 
 
 def _remove_unfinished(folder: Path, before: float = inf) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,7 +37,6 @@ __all__ = [
     "engine_version",
     "file_sha256",
     "hash_of",
-    "locate",
     "plain_reading",
     "read_result",
     "result_metadata",
@@ -95,23 +94,6 @@ class InputFile:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def locate(ranges: Iterable[tuple[str, int, int]], rows: Mapping[str, int]) -> dict[str, tuple[str, int]]:
-    """The files of some rows of a result, and the rows in these files.
-
-    ranges   file, first row and end of the rows that were read from it, in the order of the result
-
-    >>> locate([("a.h5", 5, 10), ("b.h5", 0, 10)], {"bad_object": 7})
-    {'bad_object': ('b.h5', 2)}
-    """
-    found: dict[str, tuple[str, int]] = {}
-    begin = 0
-    for name, start, stop in ranges:
-        end = begin + stop - start
-        found |= {label: (name, start + row - begin) for label, row in rows.items() if begin <= row < end}
-        begin = end
-    return {label: found[label] for label in rows}
 
 
 def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from pairton.topology.mixtures import parts_of
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
-    from pairton.reconstruction.running import RunSettings
+    from pairton.reconstruction.run_settings import RunSettings
     from pairton.report.page import Display
 
 __all__ = [

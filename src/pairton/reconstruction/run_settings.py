@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pairton.decoding import DECODINGS, Question, get_decoding
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
-from pairton.events.domain import Bounds, describe_cuts, used_cuts
+from pairton.events.domain import Bounds, describe_cuts, used_cuts, user_cuts
 from pairton.topology import Selection, Topology, builtin_topologies, load_topology, same_tree
 from pairton.topology.mixtures import find_part
 
@@ -29,6 +29,19 @@ class RunSettings:
     answer: str = "event"  # a name in `pairton.decoding.ANSWERS`
     allow_absent: bool = False  # leave out particles that are more likely absent than present
     prior: Mapping[str, float] = field(default_factory=dict)  # pattern -> factor on its prior probability
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        cuts: bool | Bounds = True,
+        jets: str | None = None,
+        leptons: str | None = None,
+        prior: Mapping[str, float] | None = None,
+        **settings: Any,
+    ) -> RunSettings:
+        """The settings from arguments of `pairton.reconstruct`."""
+        return cls(cuts=user_cuts(jets, leptons, cuts), prior=prior or {}, **settings)
 
     @property
     def question(self) -> Question:

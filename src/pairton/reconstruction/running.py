@@ -1,32 +1,45 @@
-"""`pairton.reconstruct`: from events in memory, or from files, to a `Reconstruction`."""
+"""`pairton.reconstruct` and `pairton.reconstruct_files`: from events to a `Reconstruction`, or to files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import awkward as ak
 import numpy as np
-import numpy.typing as npt
 
+from pairton.errors import ConfigError
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
-from pairton.events.domain import user_cuts
 from pairton.events.tags import TagTable
+from pairton.formats.base import Source
 from pairton.formats.files import Paths
 from pairton.reconstruction.assigner import windows
-from pairton.reconstruction.given_objects import by_kind
+from pairton.reconstruction.parts import PART_ROWS, write_parts
+from pairton.reconstruction.provenance import InputFile, content_hash, plain_reading, result_settings
 from pairton.reconstruction.result import Reconstruction
-from pairton.reconstruction.run import Run
+from pairton.reconstruction.run import READ_ROWS, Run, by_kind
 from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.writers import Summary, create_result
+from pairton.topology.kinds import counted
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
 
-__all__ = ["RunSettings", "reconstruct"]
+__all__ = ["reconstruct", "reconstruct_files", "write_result"]
+
+SHOWN = 10  # events in the table on screen
+PER_EVENT = ("assignment", "status", "event_probability", "particle_probability", "exact")
+SETTINGS = ("decoding", "max_objects", "cuts", "jets", "leptons", "answer", "allow_absent", "prior")
+BAD = {
+    "bad_object": "have an object with an impossible value",
+    "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",
+}
+UNANSWERED = ("too_few_objects", *BAD)
 
 
 def reconstruct(
@@ -84,14 +97,15 @@ def reconstruct(
         >>> reco.t.mass.ndim, len(reco)
         (2, 3)
     """
-    chosen = user_cuts(jets, leptons, cuts)
-    settings = RunSettings(
+    settings = RunSettings.of(
         decoding=decoding,
         max_objects=max_objects,
-        cuts=chosen,
+        cuts=cuts,
+        jets=jets,
+        leptons=leptons,
         answer=answer,
         allow_absent=allow_absent,
-        prior=prior or {},
+        prior=prior,
     )
     with Run(events, model, settings, threads=threads, engine=engine, truth=False, btag=btag) as run:
         known, assigner = run.read(), run.assigner
@@ -106,18 +120,133 @@ def reconstruct(
 def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
     if len(parts) == 1:
         return replace(parts[0], events=events)
+    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_EVENT}
+    rows |= {
+        field: {
+            name: np.concatenate([getattr(p, field)[name] for p in parts]) for name in getattr(parts[0], field)
+        }
+        for field in ("used", "outputs")
+    }
+    varied = {k: _joined(events.varied(k), [p.variations[k] for p in parts]) for k in events.variations}
+    return Reconstruction(events, **rows, variations=varied)
 
-    def rows(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(part, name) for part in parts])
 
-    return Reconstruction(
-        events,
-        rows("assignment"),
-        rows("status"),
-        rows("event_probability"),
-        rows("particle_probability"),
-        rows("exact"),
-        {kind: np.concatenate([part.used[kind] for part in parts]) for kind in parts[0].used},
-        {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
-        {k: _joined(events.varied(k), [p.variations[k] for p in parts]) for k in events.variations},
-    )
+def reconstruct_files(
+    paths: Paths,
+    output: str | os.PathLike[str] | None,
+    model: Model | str | Path | None = None,
+    *,
+    jobs: int | str | None = None,
+    client: Any = None,
+    resume: bool = False,
+    force: bool = False,
+    rows: int = PART_ROWS,
+    chunk: int = READ_ROWS,
+    threads: int | None = None,
+    engine: str = "onnx",
+    progress: Callable[[Iterator[Any]], Iterator[Any]] | None = None,
+    **options: Any,
+) -> Summary:
+    """Reconstruct files to a file, or to a folder of parts; the memory does not depend on the number of events.
+
+    Args:
+        paths: Files, as for `pairton.read`.
+        output: A file, which is replaced if it exists; its suffix selects Parquet, ROOT or HDF5. With `jobs`,
+            `client` or `resume` a folder, or "folder/*.root" for parts of that format. None only counts events.
+        model: As for `pairton.reconstruct`.
+        jobs: Work in so many processes; or on a Dask cluster, by its address or scheduler file.
+        client: A Dask client, whose cluster does the work. It must see all files under the same paths.
+        resume: Keep the parts of an earlier run with the same inputs and settings, and make the others.
+        force: Replace the parts of an earlier run.
+        rows: Events per part, a multiple of 4096.
+        chunk: Events read at a time; it does not change the answers.
+        threads: Threads of the engine; by default one per core, or one with several processes.
+        engine: As for `pairton.reconstruct`.
+        progress: A function that wraps the stream of finished windows or parts.
+        **options: `decoding`, `max_objects`, `cuts`, `jets`, `leptons`, `answer`, `allow_absent` and `prior` as
+            for `pairton.reconstruct`; others as for `pairton.iterate`, such as `keep` or `variations`.
+
+    Returns:
+        A `Summary`, with the number of events of each status.
+
+    Raises:
+        PairtonError: As for `pairton.reconstruct`; or the output cannot be written.
+
+    Examples:
+        >>> import pairton
+        >>> pairton.reconstruct_files("sample:ttbar_allhad", None, "iterative").events
+        2137
+    """
+    settings = RunSettings.of(**{name: options.pop(name) for name in SETTINGS if name in options})
+    if threads is None and (client is not None or jobs not in (None, 1)):
+        threads = 1
+    with Run(paths, model, settings, threads=threads, engine=engine, **{"truth": False, **options}) as run:
+        how: dict[str, Any] = {"jobs": jobs, "client": client, "resume": resume, "force": force, "rows": rows}
+        return write_result(run, output, chunk=chunk, progress=progress, **how)
+
+
+def write_result(run: Run, output: str | os.PathLike[str] | None, **how: Any) -> Summary:
+    """Reconstruct the events of a run; arguments as for `reconstruct_files`."""
+    if how.get("client") is not None or how.get("jobs") is not None or how.get("resume"):
+        summary = write_parts(run, output, **how)
+    elif "*" in str(output):
+        raise ConfigError(f"{output} is a folder of parts: add --jobs or --resume")
+    else:
+        summary = _write_file(run, output, how.get("chunk", READ_ROWS), how.get("progress"))
+    summary.warnings = tuple(_warnings(run, summary))
+    return summary
+
+
+def _write_file(run: Run, output: str | os.PathLike[str] | None, chunk: int, progress: Any) -> Summary:
+    inputs: list[InputFile] = []
+
+    def note(source: Source) -> None:
+        inputs.append(InputFile.of(source, None if output is None else content_hash(source.path)))
+
+    if output is not None:
+        run.refuse_inputs([Path(output)])
+    metadata = result_settings(run.assigner, plain_reading(run.options))
+    stream = run.reconstruct(chunk, note)
+    with create_result(output, run.model.topology, metadata) if output is not None else nullcontext() as writer:
+        summary = Summary() if writer is None else writer.summary
+        for reco in stream if progress is None else progress(stream):
+            summary.first = _head(reco) if summary.first is None else summary.first
+            if writer is None:
+                summary.add(reco)
+            else:
+                writer.write(reco)
+        summary.locate((one.name, 0, one.events) for one in inputs)
+        if writer is not None:
+            writer.metadata["inputs"] = [one.to_dict() for one in inputs]
+    return summary
+
+
+def _head(reco: Reconstruction) -> Reconstruction:
+    some = slice(0, SHOWN)
+    rows = {name: getattr(reco, name)[some] for name in ("events", *PER_EVENT)}
+    return Reconstruction(**rows, used={kind: counts[some] for kind, counts in reco.used.items()})
+
+
+def _warnings(run: Run, summary: Summary) -> Iterator[str]:
+    """One line for everything that may be wrong."""
+    model, events, status = run.model, summary.events, summary.status
+    look = "`pairton inspect` shows what is in the file"
+    for label, (file, row) in summary.first_bad.items():
+        yield f"{status[label]} events {BAD[label]} ({label}), the first in {file}, row {row}"
+    most, asked = run.assigner.settings.max_objects, run.settings.max_objects
+    if status["truncated"] and most < asked:
+        yield (
+            f"--max-objects {asked} is more than the sums over hypotheses of {model.topology.name} allow: of "
+            f"events with more than {most} objects of a kind, only the {most} of highest pT were used "
+            f"({status['truncated']} truncated)"
+        )
+    if events and events == sum(status[label] for label in UNANSWERED):
+        yield f"no event has an answer: are units, cuts and topology right? ({look})"
+    if status["outside_domain"] and not status["ok"]:
+        binary = any(domain.binary for domain in model.domain.kinds.values())
+        scores = "; if b-tags are scores, cut on them with --btag CUT" if binary else ""
+        yield f"no event is like those that {model.name} was trained on, with {model.domain}{scores} ({look})"
+    elif events and events == status["incomplete"]:
+        slots = zip(model.topology.slots_per_kind, model.topology.kinds, strict=True)
+        needs = ", ".join(counted(n, kind) for n, kind in slots if n)
+        yield f"no event has the objects of a complete {model.topology.name}, {needs}: {look}"

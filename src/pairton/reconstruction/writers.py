@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +23,104 @@ from pairton.formats.column_files import ColumnWriter, check_column, is_text
 from pairton.formats.files import CONTAINERS
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.momenta import variation_caveat
-from pairton.reconstruction.provenance import KEY, result_metadata, result_settings
+from pairton.reconstruction.provenance import KEY, result_settings
 from pairton.reconstruction.result import Reconstruction
-from pairton.reconstruction.result_columns import LABELS, Columns, result_columns, same_columns, slot_column
+from pairton.reconstruction.result_columns import (
+    LABELS,
+    N_BTAGS,
+    Columns,
+    result_columns,
+    same_columns,
+    slot_column,
+)
 from pairton.topology import JET, Topology
 
-__all__ = [
-    "KEY",
-    "TREE",
-    "ResultWriter",
-    "Tally",
-    "create_result",
-    "result_metadata",
-    "save_result",
-]
+__all__ = ["TREE", "ResultWriter", "Summary", "create_result", "save_result"]
 
 TREE = "reco"
 ROWS = 65_536  # rows written at a time; a multiple of the window, so that files do not depend on chunks
 BAD = (Status.BAD_OBJECT, Status.BAD_OUTPUT)  # these point to an error in the file or in the model
+
+
+def _counts(reco: Reconstruction | None = None) -> Counter[str]:
+    """The number of events of each status, by label."""
+    codes = np.zeros(0, dtype=np.uint8) if reco is None else reco.status
+    return Counter(dict(zip(LABELS.tolist(), np.bincount(codes, minlength=len(LABELS)).tolist(), strict=True)))
+
+
+@dataclass
+class Summary:
+    """The outcome of a reconstruction: numbers of events, and what may be wrong.
+
+    Attributes:
+        status: Number of events of each status.
+        varied: The same for each variation.
+        jets: Number of jets that were used, if the model takes tags.
+        tagged: Number of b-tagged ones among them.
+        first_bad: File and row of the first event of each status that points to an error.
+        first: The `Reconstruction` of the first events, to show them.
+        paths: The parts, if the result is a folder.
+        skipped: How many of the parts were there already, and were kept.
+        replaced: How many were there, but were damaged, or made from other inputs or settings.
+        warnings: What may be wrong with the events, the model or the settings.
+    """
+
+    status: Counter[str] = field(default_factory=_counts)
+    varied: dict[str, Counter[str]] = field(default_factory=dict)
+    jets: int = 0
+    tagged: int = 0
+    first_bad: dict[str, tuple[str, int]] = field(default_factory=dict)
+    first: Reconstruction | None = field(default=None, repr=False)
+    paths: tuple[Path, ...] = ()
+    skipped: int = 0
+    replaced: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def events(self) -> int:
+        return self.status.total()
+
+    def add(self, reco: Reconstruction) -> None:
+        """Count the events of the next window."""
+        bad = {state.label: np.flatnonzero(reco.status == state) for state in BAD}
+        first_bad = {label: ("", self.events + int(rows[0])) for label, rows in bad.items() if len(rows)}
+        varied = {name: _counts(other) for name, other in reco.variations.items()}
+        jets, tagged = 0, reco.outputs.get(N_BTAGS, np.zeros(0))
+        if N_BTAGS in reco.outputs:
+            jets = int(reco.used[JET].sum())
+        self.join(Summary(_counts(reco), varied, jets, int(tagged.sum()), first_bad))
+
+    def join(self, other: Summary) -> None:
+        """Count the events of another summary, which come after these."""
+        self.status.update(other.status)
+        for name, counts in other.varied.items():
+            self.varied.setdefault(name, Counter()).update(counts)
+        self.jets, self.tagged = self.jets + other.jets, self.tagged + other.tagged
+        self.first_bad = {**other.first_bad, **self.first_bad}
+
+    def locate(self, ranges: Iterable[tuple[str, int, int]]) -> None:
+        """Name the files of the first bad events; `ranges`: file, first row and end of the rows that were read."""
+        begin = 0
+        for name, start, stop in ranges:
+            end = begin + stop - start
+            for label, (file, row) in self.first_bad.items():
+                if not file and begin <= row < end:
+                    self.first_bad[label] = (name, start + row - begin)
+            begin = end
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of events, as the metadata of a result have them."""
+        counts: dict[str, Any] = {"events": self.events, "status": self.status}
+        counts |= {"jets": self.jets, "btagged_jets": self.tagged} if self.jets else {}
+        counts |= {"variation_status": self.varied} if self.varied else {}
+        return counts | {"first_bad": self.first_bad}
+
+    @classmethod
+    def from_dict(cls, metadata: Mapping[str, Any]) -> Summary:
+        varied = {name: Counter(counts) for name, counts in metadata.get("variation_status", {}).items()}
+        jets, tagged = (int(metadata.get(name, 0)) for name in ("jets", "btagged_jets"))
+        first = {str(label): (str(file), int(row)) for label, (file, row) in metadata["first_bad"].items()}
+        return cls(Counter(metadata["status"]), varied, jets, tagged, first)
 
 
 class ResultWriter(ColumnWriter):
@@ -46,10 +128,10 @@ class ResultWriter(ColumnWriter):
 
     tree, key, batch = TREE, KEY, ROWS
 
-    def __init__(self, path: Path, container: str) -> None:
+    def __init__(self, path: Path, container: str, metadata: dict[str, Any]) -> None:
         super().__init__(path, container)
-        self.metadata: dict[str, Any] = {}
-        self.tally = Tally()
+        self.metadata = metadata
+        self.summary = Summary()
         self._waiting: list[Columns] = []
         self._rows = 0
         self.names: list[str] | None = None  # of the columns; None before the first window
@@ -64,7 +146,7 @@ class ResultWriter(ColumnWriter):
             if caveat := variation_caveat(reco.topology, reco.events.variations):
                 self.metadata["variation_caveat"] = caveat
         self.names = names
-        self.tally.add(reco)
+        self.summary.add(reco)
         self._waiting.append(columns)
         self._rows += len(reco)
         if self._rows >= ROWS:
@@ -79,43 +161,7 @@ class ResultWriter(ColumnWriter):
         self.append(columns)
 
     def about(self) -> str:
-        counts: dict[str, Any] = {"events": self.tally.events, "status": self.tally.status}
-        if self.tally.jets:
-            counts |= {"jets": self.tally.jets, "btagged_jets": self.tally.tagged}
-        if self.tally.varied:
-            counts["variation_status"] = self.tally.varied
-        return json.dumps(self.metadata | counts)
-
-
-class Tally:
-    """Numbers of events of each status, for nominal objects and variations, and the first bad events."""
-
-    def __init__(self) -> None:
-        self.status = dict.fromkeys(LABELS.tolist(), 0)
-        self.first: dict[str, int] = {}  # label of a status in BAD -> row of its first event
-        self.varied: dict[str, dict[str, int]] = {}
-        self.jets = self.tagged = 0  # number of jets that were used, and of b-tagged ones among them
-
-    @property
-    def events(self) -> int:
-        return sum(self.status.values())
-
-    def add(self, reco: Reconstruction) -> None:
-        for status in BAD:
-            (rows,) = np.nonzero(reco.status == status)
-            if len(rows):
-                self.first.setdefault(status.label, self.events + int(rows[0]))
-        _add_status(self.status, reco)
-        if "n_btags" in reco.outputs:
-            self.tagged += int(reco.outputs["n_btags"].sum())
-            self.jets += int(reco.used[JET].sum())
-        for name, other in reco.variations.items():
-            _add_status(self.varied.setdefault(name, dict.fromkeys(LABELS.tolist(), 0)), other)
-
-
-def _add_status(counts: dict[str, int], reco: Reconstruction) -> None:
-    for label, count in zip(counts, np.bincount(reco.status, minlength=len(LABELS)).tolist(), strict=True):
-        counts[label] += count
+        return json.dumps(self.metadata | self.summary.to_dict())
 
 
 def _join(parts: list[Any], name: str, path: Path) -> Any:
@@ -126,20 +172,15 @@ def _join(parts: list[Any], name: str, path: Path) -> Any:
     return ak.to_packed(ak.concatenate(parts))
 
 
-def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, Any]) -> ResultWriter:
+def create_result(path: str | os.PathLike[str], topology: Topology, metadata: Mapping[str, Any]) -> ResultWriter:
     """A writer for a new file; its suffix selects the format."""
     target = Path(path)
     container = CONTAINERS.get(target.suffix.lower())
     if container is None:
         raise ConfigError(f"{target}: unknown suffix {target.suffix!r}: choose one of {', '.join(CONTAINERS)}")
-    writer = ResultWriter(target, container)
-    writer.metadata = {
-        "format_version": 2,
-        "topology": topology.to_dict(),
-        "slots": {slot.name: slot_column(slot) for slot in topology.slots},
-        **metadata,
-    }
-    return writer
+    slots = {slot.name: slot_column(slot) for slot in topology.slots}
+    about = {"format_version": 2, "topology": topology.to_dict(), "slots": slots, **metadata}
+    return ResultWriter(target, container, about)
 
 
 def save_result(reco: Reconstruction, path: str | os.PathLike[str]) -> None:
@@ -147,5 +188,5 @@ def save_result(reco: Reconstruction, path: str | os.PathLike[str]) -> None:
     metadata = {}
     if reco.model is not None and reco.settings is not None:
         metadata = result_settings(Assigner(reco.model, reco.settings))
-    with create_result(os.fspath(path), reco.topology, metadata) as writer:
+    with create_result(path, reco.topology, metadata) as writer:
         writer.write(reco)
