@@ -23,9 +23,9 @@ from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
-from pairton.export.exact_graph import ExactGraph, output_names
-from pairton.export.limits import default_max_objects
 from pairton.export.targets.step import StepTarget
+from pairton.export.targets.target import checked_limit
+from pairton.export.targets.whole import ExactGraph, output_names
 from pairton.models.model import load_model
 from pairton.network.engine import predictor
 from pairton.reconstruction.assigner import Assigner
@@ -413,9 +413,10 @@ def test_a_whole_file_of_several_kinds(small_network, tmp_path):
 
 
 def test_how_many_objects_are_the_default():
-    assert default_max_objects(SEMI) == 12 <= exact_limit(SEMI)
+    assert checked_limit(SEMI, None) == 12 <= exact_limit(SEMI)
     crowded = parse_topology({"name": "six", "event": ["t"] * 6, "particles": TOP})
-    assert default_max_objects(crowded) == 18
+    with pytest.raises(ModelError, match="lower --max-objects to"):
+        checked_limit(crowded, None)
 
 
 # -- other runtimes ----------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ SESSION = """
 import sys
 from onnx_makers import LEAKS
 from pairton.errors import ModelError
-from pairton.models.sessions import open_runtime
+from pairton.models.onnx_file import open_runtime
 for maker in LEAKS:
     try:
         open_runtime(maker(open(sys.argv[1], "rb").read()), maker.__name__)

@@ -16,9 +16,9 @@ from pairton.errors import PairtonError
 from pairton.events.nodes import Nodes
 from pairton.formats.stored import Stored
 from pairton.generator.card import CARDS, parse_card
-from pairton.models.engines.onnx_engine import METADATA_KEY
+from pairton.models.engines import METADATA_KEY
 from pairton.models.model import load_model
-from pairton.models.sessions import OPERATORS
+from pairton.models.onnx_file import OPERATORS
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.extras import labels_of
 

@@ -17,7 +17,7 @@ from pairton.formats.files import expand
 from pairton.generator.card import parse_card
 from pairton.generator.pythia import scan
 from pairton.kinematics.fit_settings import parse_settings
-from pairton.models.onnx_file import operators, read_onnx
+from pairton.models.onnx_file import read_onnx
 from pairton.models.storage import parse_info
 from pairton.topology import load_topology, parse_topology
 
@@ -53,7 +53,7 @@ def tree_file(path: Path) -> object:
 
 
 TARGETS = {
-    "onnx": as_file("x.onnx", lambda path: operators(read_onnx(path))),
+    "onnx": as_file("x.onnx", read_onnx),
     "yaml": as_text(lambda text: parse_yaml(text, "x")),
     "json": as_text(lambda text: parse_json(text, "x")),
     "model": as_text(lambda text: parse_info(parse_json(text, "x"), "x")),

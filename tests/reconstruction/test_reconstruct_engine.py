@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pairton import formats
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import Inputs
-from pairton.models.engines.onnx_engine import METADATA_KEY
+from pairton.models.engines import METADATA_KEY
 from pairton.models.model import load_model
 from pairton.models.storage import ModelInfo
 from pairton.reconstruction.running import reconstruct, reconstruct_files

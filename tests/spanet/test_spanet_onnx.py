@@ -23,7 +23,7 @@ from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
 from pairton.models.model import load_model
-from pairton.models.onnx_file import operators, read_onnx
+from pairton.models.onnx_file import read_onnx
 from pairton.spanet.spanet_onnx import has_logarithms, is_spanet
 
 torch = pytest.importorskip("torch")
@@ -230,8 +230,8 @@ def test_logarithms_inside_are_seen(files):
     plain, logs = (read_onnx(files / name) for name in ("net.onnx", "logs.onnx"))
     assert is_spanet(plain)
     assert is_spanet(logs)
-    assert not has_logarithms(operators(plain), "Jets_data")
-    assert [has_logarithms(operators(logs), f"{name}_data") for name in ("Jets", "Leptons", "Met")] == [True] * 3
+    assert not has_logarithms(plain.operators, "Jets_data")
+    assert [has_logarithms(logs.operators, f"{name}_data") for name in ("Jets", "Leptons", "Met")] == [True] * 3
     columns = []
     for name in ("net.onnx", "logs.onnx"):
         model = load_model(files / name, topology=files / "event.yaml")

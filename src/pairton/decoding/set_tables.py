@@ -47,6 +47,7 @@ __all__ = [
     "exact_limit",
     "hypotheses",
     "largest_count",
+    "masks_of",
     "set_tables",
 ]
 
@@ -352,7 +353,7 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
     entries: list[Leaf | Product] = []
     for spec in plan.specs:
         if spec.type:
-            masks, set_of = np.unique(_masks_of(candidates[spec.type].objects), return_inverse=True)
+            masks, set_of = np.unique(masks_of(candidates[spec.type].objects), return_inverse=True)
             ways = _index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
             entries.append(Leaf(spec.type, masks, (ways,), set_of))
         else:
@@ -375,7 +376,7 @@ def _candidates(
         else:
             options = np.array(allowed[next(own)], dtype=np.int8)[:, None]
             rank = np.arange(len(options))
-        masks = _masks_of(options)
+        masks = masks_of(options)
         free = (used[:, None] & masks[None, :]) == 0
         if product_name in last:
             free &= last[product_name][:, None] < rank[None, :]
@@ -443,6 +444,6 @@ def _index_table(group: Index, value: Index, n: int, fill: int) -> Table:
     return table.rows
 
 
-def _masks_of(objects: Ints) -> Masks:
+def masks_of(objects: Ints) -> Masks:
     """(C,): each row of objects (C, slots) as a set."""
     return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))

@@ -115,10 +115,11 @@ def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
     return terms
 
 
-def logit_rows(topology: Topology, name: str, at: Mapping[int, Index], n_nodes: int) -> tuple[list[Index], ...]:
+def logit_rows(topology: Topology, name: str, at: Mapping[int, Any], n_nodes: int) -> tuple[list[Any], ...]:
     """Which logits make up the own scores of particles of a type, as in `ScoreTerms`.
 
-    at: the node of each slot, for some choices of nodes: (C,), or (C, B) if they differ between events
+    at: the node of each slot, for some choices of nodes: (C,), or (C, B) if they differ between events; arrays of
+    numpy or torch
     """
     particle, triplets = topology.of_type(name)[0], list(triplet_types(topology))
     layer = topology.type_index(name) * n_nodes

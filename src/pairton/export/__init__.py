@@ -8,6 +8,9 @@ run them. Every file is run and compared with torch before it is written. The ki
 from __future__ import annotations
 
 import inspect
+import io
+import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +19,20 @@ from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.errors import ConfigError, MissingExtraError, ModelError
+from pairton.models.engines import METADATA_KEY
 from pairton.models.folds import fold_folder, read_folds
-from pairton.models.sessions import open_runtime
+from pairton.models.onnx_file import open_runtime
 from pairton.models.storage import FOLDS, INFO, WEIGHTS_KEY, find_model
+from pairton.topology import collection_name
 
 if TYPE_CHECKING:
+    from pairton.export.targets import Target
     from pairton.models.storage import ModelInfo
     from pairton.network import Network
 
 __all__ = ["export_model", "export_network", "fold_files"]
+
+OPSET = 18
 
 
 def export_model(model: str | Path, output: str | Path, target: str = "step", **options: Any) -> dict[str, Any]:
@@ -64,7 +72,6 @@ def export_network(
     """
     _check_packages()
     from pairton.export.targets import TARGETS, get_target
-    from pairton.export.tracing import finished, trace
 
     kind = get_target(target)
     for name in options:
@@ -74,7 +81,7 @@ def export_network(
             raise ConfigError(f"{name} is not an option of the export target {target}, but of {others}")
     with replacing(output) as temporary:  # first, so that a missing folder is noticed before the work
         chosen = kind(network.eval(), info, **options)
-        payload = trace(chosen.graph.eval(), chosen.inputs(chosen.cases[0]), chosen.outputs, chosen.varying)
+        payload = _traced(chosen)
         session = open_runtime(payload, "the exported graph")
         names = [item.name for item in session.get_outputs()]
         for nodes in chosen.cases:
@@ -86,7 +93,7 @@ def export_network(
                     "was written"
                 )
         metadata = {**info.to_dict(), **chosen.about, "exported_by": f"pairton {__version__}"}
-        temporary.write_bytes(finished(payload, metadata))
+        temporary.write_bytes(_finished(payload, metadata))
     return metadata
 
 
@@ -96,3 +103,45 @@ def _check_packages() -> None:
             __import__(module)
         except ImportError:
             raise MissingExtraError("export", module) from None
+
+
+def _traced(target: Target) -> bytes:
+    """The graph as a file, by tracing, which takes seconds; the newer exporter (dynamo) takes a minute."""
+    import torch
+
+    inputs = target.inputs(target.cases[0])
+    axes = {name: {0: "events", 1: collection_name(name.removesuffix("_mask"))} for name in inputs}
+    axes["tokens"] = {0: "events", 2: "nodes", 3: "nodes"}
+    for name, each in target.outputs.items():
+        axes[name] = {0: "events"} | {k: "nodes" for k, axis in enumerate(each, start=1) if axis == "node"}
+    axes |= {name: dict(varying) for name, varying in (target.varying or {}).items()}
+    stream = io.BytesIO()
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # on shapes, which may vary
+        torch.onnx.export(
+            target.graph.eval(),
+            tuple(torch.from_numpy(array) for array in inputs.values()),
+            stream,  # type: ignore[arg-type]
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=list(inputs),
+            output_names=list(target.outputs),
+            dynamic_axes={name: axes[name] for name in (*inputs, *target.outputs)},
+        )
+    return stream.getvalue()
+
+
+def _finished(payload: bytes, metadata: dict[str, Any]) -> bytes:
+    """Add metadata to a file, and remove the paths of source files that the exporter writes into every node."""
+    import onnx
+
+    model = onnx.load_model_from_string(payload)
+    model.producer_name, model.producer_version, model.doc_string = "pairton", __version__, ""
+    for node in model.graph.node:
+        node.ClearField("doc_string")
+        node.ClearField("metadata_props")
+    del model.metadata_props[:]
+    entry = model.metadata_props.add()
+    entry.key, entry.value = METADATA_KEY, json.dumps(metadata)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())

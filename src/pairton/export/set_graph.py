@@ -1,8 +1,8 @@
 """`pairton.decoding.set_sums` as a graph that can be exported.
 
-The tables are made for the largest number of nodes. Sets are sorted as binary numbers, so sets of the first nodes
-come first, and the graph uses the first rows and columns of each table. How many is a polynomial in the number of
-nodes. For this, the objects whose number varies, such as jets, must be numbered last.
+The tables are made for the largest number of objects. Sets are sorted as binary numbers, so those of the first
+objects come first, and the graph uses the first rows and columns of each table. For this, the objects whose number
+varies, such as jets, must be numbered last.
 
 Shapes: B events, C candidates of a type, P patterns, S slots, n sets of a factor, K ways to make a set. Scores are
 (C, B) per type, pattern terms (P, B). A candidate with a padded object has the score IMPOSSIBLE.
@@ -11,52 +11,22 @@ Shapes: B events, C candidates of a type, P patterns, S slots, n sets of a facto
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import perm
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from pairton.decoding.set_tables import Leaf, SetTables
+from pairton.decoding.set_tables import Leaf, SetTables, masks_of
 from pairton.errors import ModelError
 from pairton.network.torch_set_sums import IMPOSSIBLE, inside, rows_of, totals_of
 
-__all__ = ["SetGraph", "Tables", "log_sum"]
+__all__ = ["SetGraph", "Tables", "is_possible", "log_sum"]
 
 Scores = Mapping[str, Tensor]
 Tables = dict[str, Tensor]
-
-
-class _Axis(NamedTuple):
-    """An axis with one entry per choice of `chosen` objects, when `taken` others are already used."""
-
-    chosen: int
-    taken: int = 0
-
-
-class _Slice(nn.Module):
-    """The part of an index table for a number of nodes. Axes of fixed length are None."""
-
-    table: Tensor
-
-    def __init__(self, table: npt.NDArray[Any], axes: tuple[_Axis | None, ...], most: int) -> None:
-        super().__init__()
-        self.axes, self.lengths = axes, table.shape
-        self.full = [perm(most - axis.taken, axis.chosen) if axis else 1 for axis in axes]
-        self.register_buffer("table", torch.as_tensor(np.ascontiguousarray(table)).long(), persistent=False)
-
-    def forward(self, nodes: Any) -> Tensor:
-        table = self.table
-        for k, axis in enumerate(self.axes):
-            if axis is not None:
-                length: Any = self.lengths[k]
-                for j in range(axis.chosen):
-                    length = length * (nodes - axis.taken - j)
-                length = length // self.full[k]
-                table = table[:length] if k == 0 else table[:, :length]
-        return table
+Lengths = npt.NDArray[np.intp]  # (most + 1,): how many candidates or sets there are of 0, 1, ... objects
 
 
 class SetGraph(nn.Module):
@@ -64,59 +34,68 @@ class SetGraph(nn.Module):
 
     def __init__(self, tables: SetTables, most: int, first: int = 0) -> None:
         super().__init__()
-        self.tables, self.most, self.slices = tables, most, nn.ModuleDict()
-        size = {name: int((known.objects[0] >= first).sum()) for name, known in tables.candidates.items()}
-        for name, known in tables.candidates.items():
-            self._keep(f"objects {name}", known.objects, (_Axis(size[name]), None), first + most)
-            for k, (child, rows) in enumerate(known.children):
-                self._keep(f"child {name} {k}", rows, (_Axis(size[name]),), len(tables.candidates[child].objects))
+        self.tables = tables
+        self.lengths: dict[str, list[Tensor | None]] = {}  # table -> used length of each axis; None: all of it
+        bounds = np.uint64(1) << np.arange(first, first + most + 1, dtype=np.uint64)
+        known = tables.candidates
+        count = {name: np.searchsorted(masks_of(each.objects), bounds) for name, each in known.items()}
+        sets = [np.searchsorted(entry.masks, bounds) for entry in tables.entries]
+        for name, each in known.items():
+            self._keep(f"objects {name}", each.objects, first + np.arange(most + 1), count[name])
+            for k, (child, rows) in enumerate(each.children):
+                self._keep(f"child {name} {k}", rows, count[child], count[name])
             for parent, table in tables.parents[name].items():
-                axes = _Axis(size[parent] - size[name], size[name]), _Axis(size[name])
-                self._keep(f"parents {name} {parent}", table, axes, len(tables.candidates[parent].objects))
-        count = [(int(entry.masks[0]) >> first).bit_count() for entry in tables.entries]
-        sets = [len(entry.masks) for entry in tables.entries]
+                self._keep(f"parents {name} {parent}", table, count[parent], count[name], rows_vary=True)
         for k, entry in enumerate(tables.entries):
             if isinstance(entry, Leaf):
-                self._keep(f"way {k} 0", entry.ways[0], (None, _Axis(count[k])), len(entry.set_of))
-                self._keep(f"set {k}", entry.set_of, (_Axis(count[k]),), sets[k])
+                self._keep(f"way {k} 0", entry.ways[0], count[entry.type], None, sets[k])
+                self._keep(f"set {k}", entry.set_of, sets[k], count[entry.type])
                 continue
-            one, two = entry.left, entry.right
-            for side, (own, other) in enumerate(((one, two), (two, one))):
-                self._keep(f"way {k} {side}", entry.ways[side], (None, _Axis(count[k])), sets[own])
-                if side and entry.power:
-                    continue
-                partners = entry.partners[side]
-                axes = _Axis(count[other], count[own]), _Axis(count[own])
-                self._keep(f"partner {k} {side}", partners.sets, axes, sets[other])
-                self._keep(f"union {k} {side}", partners.unions, axes, sets[k])
+            for side, (own, other) in enumerate(((entry.left, entry.right), (entry.right, entry.left))):
+                self._keep(f"way {k} {side}", entry.ways[side], sets[own], None, sets[k])
+                if not (side and entry.power):
+                    partners = entry.partners[side]
+                    self._keep(f"partner {k} {side}", partners.sets, sets[other], sets[own], rows_vary=True)
+                    self._keep(f"union {k} {side}", partners.unions, sets[k], sets[own], rows_vary=True)
 
-    def _keep(self, name: str, table: npt.NDArray[Any], axes: tuple[_Axis | None, ...], bound: int) -> None:
-        if table.size and table.max() >= bound:
+    def _keep(
+        self, name: str, table: npt.NDArray[Any], bound: Lengths, *lengths: Lengths | None, rows_vary: bool = False
+    ) -> None:
+        """Keep a table of numbers below `bound`; with `rows_vary`, only its numbers that exist are used."""
+        if table.size and table.max() >= bound[-1]:
             raise ModelError(
                 f"{self.tables.topology.name} has slots whose kinds share some objects but not all, and such sums "
                 "cannot be exported: give the slots kinds without common objects"
             )
-        self.slices[name] = _Slice(table, axes, self.most)
+        if rows_vary:
+            lengths = (table[:, :1] < bound).sum(axis=0), *lengths
+        self.lengths[name] = [None if length is None else torch.as_tensor(length) for length in lengths]
+        self.register_buffer(name, torch.as_tensor(np.ascontiguousarray(table)).long(), persistent=False)
 
-    def at(self, nodes: Any) -> Tables:
-        """The tables for a number of nodes, which must be at least the number of slots, for the methods below."""
-        return {name: table(nodes) for name, table in self.slices.items()}
+    def at(self, objects: Any) -> Tables:
+        """The tables for a number of objects, at least that of the slots, for the methods below."""
+        found = {}
+        for name, lengths in self.lengths.items():
+            table = self.get_buffer(name)
+            for axis, length in enumerate(lengths):
+                if length is not None:
+                    table = table[: length[objects]] if axis == 0 else table[:, : length[objects]]
+            found[name] = table
+        return found
 
     def marginals(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, dict[str, Tensor]]:
         """Log sums (P, B), and type -> (C, B): the probability that a candidate is present."""
-        totals = totals_of(self.tables, scores, at, _whole)
-        values = inside(self.tables, totals, at, log_sum, _whole)
-        last = torch.stack(
-            [log_sum(values[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in self.tables.patterns]
-        )
-        sums = last + terms
-        weights = torch.where(sums > 0.5 * IMPOSSIBLE, terms - log_sum(sums), IMPOSSIBLE)  # per hypothesis, (P, B)
-        outer: list[list[Tensor]] = [[] for _ in self.tables.entries]
-        for k, pattern in enumerate(self.tables.patterns):
+        tables, totals = self.tables, totals_of(self.tables, scores, at, _whole)
+        values = inside(tables, totals, at, log_sum, _whole)
+        last = [log_sum(values[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in tables.patterns]
+        sums = torch.stack(last) + terms
+        weights = torch.where(is_possible(sums), terms - log_sum(sums), IMPOSSIBLE)  # per hypothesis, (P, B)
+        outer: list[list[Tensor]] = [[] for _ in tables.entries]
+        for pattern, weight in zip(tables.patterns, weights.unbind(dim=0), strict=True):
             if pattern.entry >= 0:
-                outer[pattern.entry].append(weights[k] + 0 * values[pattern.entry])
+                outer[pattern.entry].append(weight + 0 * values[pattern.entry])
         highest = {}
-        for k, entry in reversed(list(enumerate(self.tables.entries))):
+        for k, entry in reversed(list(enumerate(tables.entries))):
             if not outer[k]:  # a lower power that is not a pattern
                 continue
             outside = outer[k][0] if len(outer[k]) == 1 else log_sum(torch.stack(outer[k]))
@@ -128,10 +107,10 @@ class SetGraph(nn.Module):
                 partner, union = (at[f"{name} {k} {side}"] for name in ("partner", "union"))
                 outer[own].append(log_sum(rows_of(values[other], partner) + rows_of(outside, union)))
         present: dict[str, Tensor] = {}
-        for name in reversed(self.tables.topology.types):
+        for name in reversed(tables.topology.types):
             parts = [highest[name].exp()] if name in highest else []
-            parents = self.tables.parents[name]
-            parts += [rows_of(present[other], at[f"parents {name} {other}"]).sum(dim=0) for other in parents]
+            tables_of = {parent: at[f"parents {name} {parent}"] for parent in tables.parents[name]}
+            parts += [rows_of(present[parent], table).sum(dim=0) for parent, table in tables_of.items()]
             present[name] = torch.stack(parts).sum(dim=0)
         return sums, present
 
@@ -146,13 +125,11 @@ class SetGraph(nn.Module):
         self, number: int, totals: Scores, values: list[Tensor], terms: Tensor, at: Tables
     ) -> tuple[Tensor, Tensor]:
         pattern = self.tables.patterns[number]
-        absent = torch.full_like(terms[0], -1).long()  # (B,)
-        slots = [absent] * len(self.tables.topology.slots)
+        slots = [torch.full_like(terms[0], -1).long()] * len(self.tables.topology.slots)  # (B,) each
         if pattern.entry < 0:
             return 0 * terms[0], torch.stack(slots, dim=1)
         value, chosen = values[pattern.entry].max(dim=0)
-        places = iter(pattern.placed)
-        pending = [(pattern.entry, chosen)]
+        places, pending = iter(pattern.placed), [(pattern.entry, chosen)]
         while pending:
             k, chosen = pending.pop(0)
             entry = self.tables.entries[k]
@@ -168,8 +145,7 @@ class SetGraph(nn.Module):
                 continue
             name, first = next(places)
             objects = at[f"objects {name}"].index_select(0, taken[0])  # (B, slots)
-            for j in range(objects.shape[1]):
-                slots[first + j] = objects[:, j]
+            slots[first : first + objects.shape[1]] = objects.unbind(dim=1)
         return value, self._canonical(torch.stack(slots, dim=1))
 
     def _canonical(self, slots: Tensor) -> Tensor:
@@ -180,12 +156,16 @@ class SetGraph(nn.Module):
             key = (members < 0).sum(dim=2)  # (B, members)
             for k in range(len(group[0])):
                 key = key * 33 + members[:, :, k] + 1
-            order = key.argsort(dim=1)
-            for place, part in enumerate(group):
-                row = order[:, place, None, None].expand(-1, 1, len(part))
-                for slot, column in zip(part, members.gather(1, row)[:, 0].unbind(dim=1), strict=True):
+            order = key.argsort(dim=1)[:, :, None].expand(-1, -1, len(group[0]))
+            for part, row in zip(group, members.gather(1, order).unbind(dim=1), strict=True):
+                for slot, column in zip(part, row.unbind(dim=1), strict=True):
                     columns[slot] = column
         return torch.stack(columns, dim=1)
+
+
+def is_possible(score: Tensor) -> Tensor:
+    """Whether some hypothesis has this score, or this sum is of some."""
+    return score > 0.5 * IMPOSSIBLE
 
 
 def _whole(values: Tensor) -> Tensor:

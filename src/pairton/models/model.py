@@ -17,11 +17,11 @@ from pairton.decoding import Decoded, Outputs
 from pairton.decoding.graph import MASKED
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
-from pairton.errors import ConfigError, ModelError
+from pairton.errors import ConfigError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
-from pairton.models.engines import Engine, Request, Tokens, opener
+from pairton.models.engines import ENGINES, Engine, Request, Tokens
 from pairton.models.folds import fold_folder, joined_info, read_folds
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
 from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, ModelInfo, builtin_models, find_model, read_info
@@ -167,7 +167,8 @@ def load_model(
         >>> pairton.load_model("iterative").inputs.fields("jet")
         ('btag',)
     """
-    open_engine = opener(engine)
+    if engine not in ENGINES:
+        raise ConfigError(f"no engine {engine!r}: choose one of {', '.join(ENGINES)}{nearest(engine, ENGINES)}")
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}, but must be at least 1")
     if is_kinematic(name):
@@ -184,4 +185,4 @@ def load_model(
         members = tuple(load_model(folder, engine=engine, threads=threads, isolate=isolate) for folder in folders)
         info = joined_info(path, [member.info for member in members])
         return Model(path.name, info, members[0].engine, members)
-    return Model(*open_engine(Request(path, threads, topology, isolate)))
+    return Model(*ENGINES[engine](Request(path, threads, topology, isolate)))

@@ -32,8 +32,7 @@ from pairton.events.inputs import MOMENTUM, Input, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.vectors import mass_of
 from pairton.models.engines import Opened, Request
-from pairton.models.onnx_file import OnnxFile, Operator, operators, read_onnx
-from pairton.models.sessions import Session, open_session
+from pairton.models.onnx_file import OnnxFile, Operator, Session, open_session, read_onnx
 from pairton.models.storage import ModelInfo
 from pairton.spanet.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent, load_spanet_event
 from pairton.topology import Topology, load_topology
@@ -150,7 +149,7 @@ class SpanetEngine:
     @cached_property
     def _logs_inside(self) -> frozenset[str]:
         """Inputs whose logarithms are taken inside the graph."""
-        graph = operators(self._file)
+        graph = self._file.operators
         return frozenset(group.name for group in self.event.inputs if has_logarithms(graph, f"{group.name}_data"))
 
     @property

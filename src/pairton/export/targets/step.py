@@ -6,15 +6,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor, nn
 
 from pairton.events.nodes import Nodes
-from pairton.export.step_graph import StepGraph
-from pairton.export.targets.target import Arrays, Target, some_events
+from pairton.export.targets.target import Arrays, Target, by_kind, some_events
 from pairton.models.storage import ModelInfo
 from pairton.network import Network
 from pairton.network.engine import predictor
 
 __all__ = ["StepTarget"]
+
+
+class StepGraph(nn.Module):
+    """The network with separate inputs, as ONNX needs, instead of mappings."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        kinds = self.network.topology.kinds
+        tokens = inputs[2 * len(kinds)] if len(inputs) > 2 * len(kinds) else None
+        return tuple(self.network(*by_kind(kinds, inputs), tokens).values())
 
 
 class StepTarget(Target):

@@ -8,15 +8,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
+from torch import Tensor, nn
 
-from pairton.events.nodes import Nodes
+from pairton.decoding.set_tables import exact_limit
+from pairton.errors import ConfigError, ModelError
+from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.models.storage import ModelInfo
 from pairton.network import Network
-from pairton.topology import Layout
+from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.kinds import KINDS
 
-__all__ = ["Arrays", "Target", "some_events"]
+__all__ = ["Arrays", "Target", "by_kind", "checked_limit", "layout_of", "some_events"]
+
+MOST = 12  # default of the largest number of objects of the main kind, for a whole reconstruction
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -60,6 +64,51 @@ class Target(ABC):
             largest = max(1.0, float(np.abs(wanted).max(initial=0)))
             away = max(away, float(np.abs(found[name] - wanted).max(initial=0)) / largest)
         return away
+
+    def limited_to(self, topology: Topology, limit: int, further: int = 0, events: int = 16) -> None:
+        """Set `cases`, and say in `about` how many objects the graph uses; `further` ones are left out."""
+        fewest, kept = max(topology.slots_per_kind), layout_of(topology, limit)
+        self.about = {"max_objects": limit, "objects": dict(zip(topology.kinds, kept, strict=True))}
+        numbers = [min(limit, fewest + 1), *sorted({fewest, min(fewest + 2, limit), limit, limit + further})]
+        self.cases = [some_events(self.network, layout_of(topology, number), events) for number in numbers]
+
+
+def by_kind(kinds: tuple[str, ...], inputs: tuple[Tensor, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Objects and masks by kind, from the inputs `kind, kind_mask, kind, kind_mask, ...`."""
+    return dict(zip(kinds, inputs[::2], strict=False)), dict(zip(kinds, inputs[1::2], strict=False))
+
+
+def layout_of(topology: Topology, main: int) -> Layout:
+    """The layout with `main` objects of the main kind; other kinds have one object per slot, and at least one.
+
+    >>> from pairton.topology import load_topology
+    >>> layout_of(load_topology("ttbar_semilep"), 12)
+    (12, 1, 1)
+    """
+    needed = zip(topology.kinds, topology.slots_per_kind, strict=True)
+    return tuple(main if kind == topology.main_kind else max(1, slots) for kind, slots in needed)
+
+
+def checked_limit(topology: Topology, requested: int | None, complete_only: bool = False) -> int:
+    """How many objects of the main kind a graph with exact sums uses: by default 12, or as many as possible.
+
+    >>> from pairton.topology import load_topology
+    >>> [checked_limit(load_topology(name), None) for name in ("ttbar_allhad", "tttt_allhad")]
+    [12, 12]
+    """
+    fewest = max(topology.slots_per_kind)
+    limit = max(min(MOST, exact_limit(topology)), fewest) if requested is None else requested
+    if not fewest <= limit <= MOST_OBJECTS:
+        raise ConfigError(
+            f"max_objects is {limit}, but must be from {fewest} (slots of {topology.name}) to {MOST_OBJECTS}"
+        )
+    most = exact_limit(topology, complete_only)
+    if limit > most:
+        raise ModelError(
+            f"{limit} {collection_name(topology.main_kind)} of {topology.name} need too many sums: lower "
+            f"--max-objects to {most}, or export the network alone"
+        )
+    return limit
 
 
 def some_events(network: Network, layout: Layout, events: int = 16) -> Nodes:
