@@ -88,7 +88,7 @@ def test_doubling_decays_are_refused():
     with pytest.raises(TopologyError, match="at most 24 slots"):
         parse_topology({"name": "x", "event": ["p0"], "particles": decays})
     chain = {f"p{k}": [f"p{k + 1}"] for k in range(2000)} | {"p2000": ["q", "q"]}
-    with pytest.raises(TopologyError, match="at most 24 levels"):
+    with pytest.raises(TopologyError, match="levels of decays, but a tree may have at most 24"):
         parse_topology({"name": "x", "event": ["p0"], "particles": chain})
     single = {"a": ["b"], "b": ["q", "q"]}
     assert len(parse_topology({"name": "x", "event": ["a"], "particles": single}).slots) == 2

@@ -6,17 +6,13 @@ import contextlib
 import os
 import re
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pairton.errors import OutputError, PairtonError
 
 __all__ = [
-    "CompleteOrNothing",
     "Replacement",
     "locked",
     "new_output",
@@ -29,41 +25,8 @@ __all__ = [
 LOCK = ".pairton.lock"
 
 
-class CompleteOrNothing(ABC):
-    """A writer as a context manager: it leaves a complete file under the final name, or nothing."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Finish the file and give it its final name."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Remove what was written."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-
 class Replacement:
-    """A file that is being written: write to `temporary`, then call `commit` or `discard`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     new = Replacement(Path(folder) / "numbers.txt")
-    ...     _ = new.temporary.write_text("1 2 3")
-    ...     before = new.path.exists()
-    ...     new.commit()
-    ...     before, new.path.read_text()
-    (False, '1 2 3')
-    """
+    """A file that is being written: write to `temporary`, then call `commit` or `discard`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -74,10 +37,8 @@ class Replacement:
             raise OutputError(f"{self.path}: this is not a file that can be replaced: give a file name")
         if not os.access(folder, os.W_OK):
             raise OutputError(f"{self.path}: the folder {folder} is read-only: write elsewhere")
-        with contextlib.suppress(OSError):
-            found = os.stat(self.path)
-            if (given := _inputs.get((found.st_dev, found.st_ino))) is not None:
-                raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
+        if (given := _inputs.get(_identity(self.path))) is not None:
+            raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
         # keep the suffix, since some libraries choose the format by it
         self._unique = f"{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
         self.temporary = folder / f".{self._unique}"
@@ -86,16 +47,13 @@ class Replacement:
         """Flush to disk and give the file its name."""
         try:
             with output_errors(self.path):
-                descriptor = os.open(self.temporary, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                _sync(self.temporary)
                 if os.path.abspath(self.path) in _new:
                     self._commit_new()
                 else:
                     os.replace(self.temporary, self.path)
-                _sync_folder(self.path.parent)
+                with contextlib.suppress(OSError):  # not every system opens folders
+                    _sync(self.path.parent)  # until then, a power cut may undo the rename
         except BaseException:
             self.discard()
             raise
@@ -128,14 +86,21 @@ class Replacement:
             self.temporary.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Flush a folder to disk: until then, a power cut may undo a rename."""
-    with contextlib.suppress(OSError):  # not every system opens folders
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """Device and inode of a file, which are the same under all its names."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 _new: list[str] = []  # absolute paths of outputs that must not replace a file
@@ -156,7 +121,7 @@ def new_output(path: str | Path, force: bool = False) -> Iterator[None]:
         _new.remove(os.path.abspath(path))
 
 
-_inputs: dict[tuple[int, int], str] = {}  # device and inode of each input file -> its name
+_inputs: dict[tuple[int, int] | None, str] = {}  # identity of each input file -> its name
 _protecting = False
 
 
@@ -174,10 +139,8 @@ def protecting_inputs() -> Iterator[None]:
 
 def note_input(path: str | Path) -> None:
     """Record that this command reads a file, so that it cannot overwrite it."""
-    if _protecting:
-        with contextlib.suppress(OSError):
-            found = os.stat(path)
-            _inputs[found.st_dev, found.st_ino] = str(path)
+    if _protecting and (identity := _identity(path)) is not None:
+        _inputs[identity] = str(path)
 
 
 @contextmanager

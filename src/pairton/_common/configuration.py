@@ -1,4 +1,4 @@
-"""Reads YAML and JSON files as plain data, and makes typed settings from it.
+"""Plain data: read from YAML and JSON, made into typed settings, and made from results.
 
 Files may come from untrusted sources. They must therefore be regular files (no pipe, no device) of limited size
 and depth, also after YAML aliases are expanded, and their whole numbers must fit into 64 bits.
@@ -6,9 +6,9 @@ and depth, also after YAML aliases are expanded, and their whole numbers must fi
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
+import math
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,12 +17,14 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 import yaml
 
 from pairton._common.atomic import note_input
 from pairton.errors import ConfigError, PairtonError, nearest, shown
 
 __all__ = [
+    "as_plain",
     "check_keys",
     "configure",
     "parse_json",
@@ -31,7 +33,6 @@ __all__ = [
     "read_text",
     "read_yaml",
     "register",
-    "sensible",
 ]
 
 MOST_BYTES = 2**18  # of YAML, which people write
@@ -74,8 +75,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456
 def parse_yaml(text: str, source: str, error: Error = ConfigError) -> Any:
     """Return the plain data in YAML text.
 
-    source    the name of the text in error messages
-    error     the class of error to raise
+    source: the name of the text in error messages; error: the class of error to raise
 
     >>> parse_yaml("{when: 2024-01-01, rate: 1e-3}", "card")
     {'when': '2024-01-01', 'rate': 0.001}
@@ -139,12 +139,10 @@ def read_text(path: str | Path, error: Error = ConfigError, most: int = MOST_BYT
 def configure(kind: type[T], raw: object, source: str, error: Error = ConfigError) -> T:
     """Make typed settings from plain data, as YAML or JSON gives it.
 
-    `kind` is a dataclass or a `msgspec.Struct`; its fields may be such classes, lists and mappings in turn.
-
-    kind      the type of the settings; a limit is written as `Annotated[float, Meta(gt=0)]`
+    kind      a dataclass or `msgspec.Struct`; its fields may be such classes, lists and mappings, or have limits,
+              as `Annotated[float, Meta(gt=0)]`; its `__post_init__` may raise ValueError
     source    the name of the settings in error messages
-    error     the class of error to raise for an unknown key, a missing one, or a value that is not allowed;
-              a ValueError of the `__post_init__` of a class becomes such an error
+    error     the class of error to raise for an unknown key, a missing one, or a value that is not allowed
 
     >>> from pairton.network.config import NetworkConfig
     >>> configure(NetworkConfig, {"blocks": "three"}, "network")
@@ -154,34 +152,35 @@ def configure(kind: type[T], raw: object, source: str, error: Error = ConfigErro
     Traceback (most recent call last):
     pairton.errors.ConfigError: network has no setting 'bloks'; did you mean 'blocks'?
     """
-    _check_all_keys(kind, raw, source, error)
+    for place, expected, value in _values(kind, raw, source):
+        if _is_class(one := _fitting(expected, value)) and isinstance(value, Mapping):
+            fields = _fields(one)
+            check_keys(value, place, fields, [name for name, (_, required) in fields.items() if required], error)
     try:
         return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as problem:
-        place, wanted, value = _culprit(kind, raw, source)
-        allowed = _allowed(wanted)
-        if _is_class(wanted) and isinstance(value, Mapping):  # the class itself refuses its values
-            raise error(f"{place}: {str(problem).partition(' - at `$')[0]}") from None
-        raise error(f"{place} is {shown(value)}, but must be {allowed}{_hint(wanted, value)}") from None
+    except msgspec.ValidationError:
+        for place, expected, value in _values(kind, raw, source):
+            try:
+                msgspec.convert(value, expected)
+            except msgspec.ValidationError as problem:
+                if _is_class(expected) and isinstance(value, Mapping):  # the class itself refuses its values
+                    raise error(f"{place}: {str(problem).partition(' - at `$')[0]}") from None
+                hint = _hint(expected, value)
+                raise error(f"{place} is {shown(value)}, but must be {_allowed(expected)}{hint}") from None
+        raise
 
 
 def check_keys(
     raw: object, source: str, allowed: Iterable[str], required: Iterable[str] = (), error: Error = ConfigError
 ) -> dict[str, Any]:
-    """Return `raw` as a dict. Raise `error` if it is not a mapping, has an unknown key or lacks a required one.
-
-    >>> check_keys({"bloks": 3}, "network", ["blocks", "width"])
-    Traceback (most recent call last):
-    pairton.errors.ConfigError: network has no setting 'bloks'; did you mean 'blocks'?
-    """
+    """Return `raw` as a dict. Raise `error` if it is not a mapping, has an unknown key or lacks a required one."""
     known = list(allowed)
     if not isinstance(raw, Mapping):
         raise error(f"{source} is {shown(raw)}, but must be a mapping with the keys {', '.join(known)}")
     for key in raw:
         if key not in known:
-            raise error(
-                f"{source} has no setting {shown(key)}{nearest(key, known) or ': it has ' + ', '.join(known)}"
-            )
+            hint = nearest(key, known) or ": it has " + ", ".join(known)
+            raise error(f"{source} has no setting {shown(key)}{hint}")
     if missing := [name for name in required if name not in raw]:
         raise error(f"{source} lacks {', '.join(missing)}: add it")
     return dict(raw)
@@ -191,13 +190,16 @@ def _is_class(kind: Any) -> bool:
     return dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct))
 
 
-def _fields(kind: Any) -> dict[str, bool]:
-    """Name of each setting of a class -> whether it must be given."""
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Name of each setting of a class -> its type, and whether it must be given."""
     if not dataclasses.is_dataclass(kind):
-        return {field.encode_name: field.required for field in msgspec.structs.fields(kind)}
-    missing = dataclasses.MISSING
-    fields = [field for field in dataclasses.fields(kind) if field.init]
-    return {field.name: field.default is missing and field.default_factory is missing for field in fields}
+        return {field.encode_name: (field.type, field.required) for field in msgspec.structs.fields(kind)}
+    hints, missing = get_type_hints(kind, include_extras=True), dataclasses.MISSING
+    return {
+        field.name: (hints[field.name], field.default is missing and field.default_factory is missing)
+        for field in dataclasses.fields(kind)
+        if field.init
+    }
 
 
 def _fitting(kind: Any, raw: object) -> Any:
@@ -216,46 +218,21 @@ def _fitting(kind: Any, raw: object) -> Any:
     return kinds[0]
 
 
-def _children(kind: Any, raw: object) -> Iterator[tuple[str, Any, object]]:
-    """The values inside `raw` where a `kind` is expected: place, type, value."""
-    kind = _fitting(kind, raw)
-    arguments = get_args(kind)
-    if _is_class(kind) and isinstance(raw, Mapping):
-        if dataclasses.is_dataclass(kind):
-            hints = get_type_hints(kind, include_extras=True)
-        else:
-            hints = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-        yield from ((f".{name}", hints[name], raw[name]) for name in _fields(kind) if name in raw)
+def _values(kind: Any, raw: object, place: str) -> Iterator[tuple[str, Any, object]]:
+    """The values inside `raw`, of which a `kind` is expected, and then `raw` itself: place, type, value."""
+    one, inside = _fitting(kind, raw), []
+    arguments = get_args(one)
+    if _is_class(one) and isinstance(raw, Mapping):
+        inside = [(f".{name}", inner, raw[name]) for name, (inner, _) in _fields(one).items() if name in raw]
     elif isinstance(raw, Mapping) and len(arguments) == 2:
-        yield from ((f".{key}", arguments[0], key) for key in raw)
-        yield from ((f".{key}", arguments[1], value) for key, value in raw.items())
-    elif isinstance(raw, list | tuple) and arguments and get_origin(kind) is not Literal:
-        yield from ((f"[{k}]", arguments[0], value) for k, value in enumerate(raw))
-
-
-def _inside(place: str, name: str) -> str:
-    """The place of a value: `network.blocks`, or `card.yaml: jets.pt` if the outer place is a file."""
-    return f"{place}: {name.lstrip('.')}" if place.endswith((".yaml", ".yml", ".json")) else f"{place}{name}"
-
-
-def _check_all_keys(kind: Any, raw: object, place: str, error: Error) -> None:
-    kind = _fitting(kind, raw)
-    if _is_class(kind) and raw is not None and not isinstance(raw, kind):
-        names = _fields(kind)
-        check_keys(raw, place, names, [name for name, required in names.items() if required], error)
-    for name, inner, value in _children(kind, raw):
-        if isinstance(value, Mapping | list | tuple):
-            _check_all_keys(inner, value, _inside(place, name), error)
-
-
-def _culprit(kind: Any, raw: object, place: str) -> tuple[str, Any, object]:
-    """The innermost value that does not have its type: place, type, value."""
-    for name, inner, value in _children(kind, raw):
-        try:
-            msgspec.convert(value, inner)
-        except msgspec.ValidationError:
-            return _culprit(inner, value, _inside(place, name))
-    return place, kind, raw
+        inside = [(f".{key}", arguments[0], key) for key in raw]
+        inside += [(f".{key}", arguments[1], value) for key, value in raw.items()]
+    elif isinstance(raw, list | tuple) and arguments and get_origin(one) is not Literal:
+        inside = [(f"[{k}]", arguments[0], value) for k, value in enumerate(raw)]
+    is_file = place.endswith((".yaml", ".yml", ".json"))
+    for name, inner, value in inside:
+        yield from _values(inner, value, f"{place}: {name.lstrip('.')}" if is_file else f"{place}{name}")
+    yield place, kind, raw
 
 
 def _allowed(kind: Any) -> str:
@@ -278,27 +255,8 @@ def _allowed(kind: Any) -> str:
 
 
 def _hint(kind: Any, value: object) -> str:
-    for each in (kind, *get_args(kind)):
-        if get_origin(each) is Literal:
-            return nearest(value, map(str, get_args(each)))
-    return ""
-
-
-@contextlib.contextmanager
-def sensible(source: str, error: Error = ConfigError) -> Iterator[None]:
-    """Turn an exception that a value of the wrong type causes in the block into an error for the user.
-
-    >>> with sensible("card"):
-    ...     float([1, 2])
-    Traceback (most recent call last):
-    pairton.errors.ConfigError: card: has a value of the wrong kind (float() argument must be a string or a real \
-number, not 'list')
-    """
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
-        reason = f"lacks {problem}" if isinstance(problem, KeyError) else _reason(problem)
-        raise error(f"{source}: has a value of the wrong kind ({reason})") from None
+    literals = [each for each in (kind, *get_args(kind)) if get_origin(each) is Literal]
+    return nearest(value, map(str, get_args(literals[0]))) if literals else ""
 
 
 def _bounded(data: Any) -> Any:
@@ -337,6 +295,27 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reason(problem: BaseException) -> str:
     return " ".join(str(problem).split())[:200] or type(problem).__name__
+
+
+def as_plain(value: Any, digits: int | None = None) -> Any:
+    """Dataclasses, named tuples and arrays as mappings, lists and numbers; NaN and infinity become None.
+
+    >>> as_plain({"mass": np.array([80.41, np.nan]), 6: (1, 2)}, digits=1)
+    {'mass': [80.4, None], '6': [1, 2]}
+    """
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item, digits) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_plain(item, digits) for item in value]
+    if isinstance(value, float):
+        return (value if digits is None else round(value, digits)) if math.isfinite(value) else None
+    return value
 
 
 def register(registry: dict[str, T], name: str, entry: T, what: str) -> None:

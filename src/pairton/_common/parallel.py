@@ -6,13 +6,12 @@ import os
 import signal
 import socket
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
     Future,
     ProcessPoolExecutor,
-    ThreadPoolExecutor,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
@@ -27,7 +26,7 @@ from typing import Any, TypeVar
 from pairton._common.signals import blocked
 from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
 
-__all__ = ["WorkerError", "check_jobs", "cores", "in_parallel", "run_tasks", "workers"]
+__all__ = ["WorkerError", "check_jobs", "cores", "run_tasks", "workers"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -47,26 +46,14 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def in_parallel(function: Callable[[Task], None], tasks: Sequence[Task], threads: int) -> None:
-    """Call `function` on every task, in that many threads of this process. Raise the first error."""
-    if threads < 2 or len(tasks) < 2:
-        for task in tasks:
-            function(task)
-        return
-    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-        for _ in pool.map(function, tasks):
-            pass
-
-
 def run_tasks(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int = 1, client: Any = None
 ) -> Generator[tuple[Task, Result], None, None]:
     """Yield (task, function(task)) for every task, as they finish.
 
-    With a Dask `client`, tasks run on its cluster, and are retried on another worker if one dies. Otherwise they
-    run in `jobs` new processes. A single job runs in this process, and its results come in order. `function` and
-    the tasks must be picklable. Tasks are taken from the iterable as workers become free. No more tasks are
-    started after an error. When the caller closes the iterator, or a signal stops it, the processes are killed.
+    Tasks run on the cluster of a Dask `client`, where another worker retries them if one dies; or in `jobs` new
+    processes; or, for a single job, in this process and in order. They are taken from the iterable as workers
+    become free, and no more are started after an error. Closing the iterator kills the processes.
 
     >>> list(run_tasks(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
@@ -103,8 +90,7 @@ def _in_pool(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
 ) -> Generator[tuple[Task, Result], None, None]:
     waiting = iter(tasks)
-    first = list(islice(waiting, jobs))
-    if not first:
+    if not (first := list(islice(waiting, jobs))):
         return
     with blocked():  # starts Python's resource tracker, which unblocks some signals
         pool = ProcessPoolExecutor(
@@ -116,8 +102,7 @@ def _in_pool(
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                task = running.pop(future)
-                result = future.result()
+                task, result = running.pop(future), future.result()
                 for another in islice(waiting, 1):
                     with blocked():
                         running[pool.submit(function, another)] = another
@@ -137,9 +122,6 @@ def _in_pool(
         pool.shutdown(cancel_futures=True)
 
 
-# -- Dask --------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def workers(jobs: int | str) -> Iterator[dict[str, Any]]:
     """Yield the arguments `jobs` and `client` of `run_tasks`.
@@ -152,29 +134,21 @@ def workers(jobs: int | str) -> Iterator[dict[str, Any]]:
     distributed = _distributed()
     target = {"scheduler_file": jobs} if os.path.isfile(jobs) else {"address": jobs}
     try:
-        if "address" in target:
-            _connect(jobs)
+        scheme, _, place = jobs.rpartition("://")
+        if "address" in target and scheme in ("", "tcp", "tls"):  # a client would wait twice as long
+            host, _, port = place.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
         client = distributed.Client(**target, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:160]
         raise ConfigError(
-            f"--jobs {jobs}: no Dask scheduler answers there ({reason}): give a number of processes, an address "
-            "as in tcp://host:8786, or a scheduler file"
+            f"--jobs {jobs}: no Dask scheduler answers there ({' '.join(str(error).split())[:160]}): give a "
+            "number of processes, an address as in tcp://host:8786, or a scheduler file"
         ) from None
     with client:
         yield {"jobs": 1, "client": client}
 
 
-def _connect(where: str) -> None:
-    """Raise OSError or ValueError unless something listens there: a client of Dask would wait twice as long."""
-    scheme, _, place = where.rpartition("://")
-    if scheme in ("", "tcp", "tls"):
-        host, _, port = place.rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-
-
 def _distributed() -> Any:
-    """Import `distributed`, untyped because only parts of it have types."""
     try:
         return import_module("distributed")
     except ImportError:

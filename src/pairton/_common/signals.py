@@ -26,10 +26,8 @@ class Stopped(SystemExit):
 @contextmanager
 def handled(handler: Callable[[int, Any], None]) -> Iterator[dict[int, Any]]:
     """Handle the signals within the block, except those that are ignored (`nohup`). Yield the earlier handlers."""
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        before = {number: one for number, one in before.items() if one not in (signal.SIG_IGN, None)}
+    mine = SIGNALS if threading.current_thread() is threading.main_thread() else []
+    before: dict[int, Any] = {n: one for n in mine if (one := signal.getsignal(n)) not in (signal.SIG_IGN, None)}
     try:
         for number in before:
             signal.signal(number, handler)

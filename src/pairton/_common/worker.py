@@ -15,9 +15,11 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -45,7 +47,7 @@ class Limits:
 
 
 class Worker:
-    """An object in a process of its own, which other threads may share.
+    """An object in a process of its own, which several threads may share.
 
     factory, *arguments   make the object: a function or class of a module, and what it is called with
     name                  what it works on, for errors: the path of a file
@@ -83,15 +85,11 @@ class Worker:
         return self._ask((method, arguments))
 
     def _ask(self, request: tuple[Any, ...]) -> Any:
-        late, process = threading.Event(), self._process
-
-        def give_up() -> None:
-            late.set()
-            process.kill()
-
+        process, seconds = self._process, self._limits.seconds
+        timer = threading.Timer(seconds or 0, process.kill)
         with self._lock:
-            timer = threading.Timer(self._limits.seconds or 0, give_up)
-            if self._limits.seconds is not None:
+            begun = time.monotonic()
+            if seconds is not None:
                 timer.start()
             try:
                 assert process.stdin is not None
@@ -101,7 +99,8 @@ class Worker:
                 answer = unpack(process.stdout)
                 failure, texts = answer.get("error"), answer["warnings"]
             except (EOFError, OSError):
-                raise self._error(f"{self._name}: {self._why_ended(late.is_set())}: {self._doubt}") from None
+                late = seconds is not None and time.monotonic() - begun >= seconds
+                raise self._error(f"{self._name}: {self._why_ended(late)}: {self._doubt}") from None
             except Exception as error:  # a worker that was taken over may send anything
                 self.close()
                 raise self._error(
@@ -125,24 +124,17 @@ class Worker:
         code = self._process.wait()
         if late or -code == getattr(signal, "SIGXCPU", None):
             return f"stopped, since it took longer than {self._limits.seconds:g} s"
-        how = f"exit code {code}"
-        if code < 0:
-            how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         return f"its worker process crashed ({how})"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     for stream in (process.stdin, process.stdout):
-        try:
+        with suppress(OSError):  # raised if data could not be sent
             if stream is not None:
                 stream.close()
-        except OSError:  # raised if data could not be sent
-            pass
     process.wait()
-
-
-# -- answers -----------------------------------------------------------------------------------------------
 
 
 def pack(stream: IO[bytes], value: Any) -> None:
@@ -205,9 +197,6 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return content
 
 
-# -- the worker process ------------------------------------------------------------------------------------
-
-
 @errors.naming_flags()  # the parent process may name arguments of Python instead
 def serve() -> None:
     """Make the object that the first request names, and answer requests until the parent process ends."""
@@ -216,7 +205,7 @@ def serve() -> None:
     made: list[Any] = []
     try:
         limits, factory, arguments = pickle.load(sys.stdin.buffer)
-        _limit_memory(limits.memory)
+        _set_limits(limits, memory=True)
         _answer(answers, limits, lambda: made.append(factory(*arguments)))
         while True:
             method, arguments = pickle.load(sys.stdin.buffer)
@@ -226,8 +215,7 @@ def serve() -> None:
 
 
 def _answer(answers: IO[bytes], limits: Limits, work: Callable[[], Any]) -> None:
-    if limits.seconds is not None:
-        _limit_time(limits.seconds)
+    _set_limits(limits)
     answer: dict[str, Any]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -243,36 +231,30 @@ def _answer(answers: IO[bytes], limits: Limits, work: Callable[[], Any]) -> None
     pack(answers, answer)
 
 
-def _limit_memory(memory: int) -> None:
+def _set_limits(limits: Limits, memory: bool = False) -> None:
+    """Limit the time of the next answer, and with `memory` the memory of the process.
+
+    The parent process checks the time too; a limit on processor time holds also if it was killed.
+    """
     if sys.platform == "win32":
         return
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            used = int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return  # other systems than Linux ignore this limit or count differently
-    _set_limit(resource.RLIMIT_AS, used + memory)
-
-
-def _limit_time(seconds: float) -> None:
-    """Limit the processor time, in case the parent process, which checks the time, was killed."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _set_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds * (os.cpu_count() or 1)) + 1)
-
-
-def _set_limit(kind: int, limit: int) -> None:
-    """Set a limit, unless the existing one, for example of a batch system, is lower."""
-    import resource
-
-    hard = resource.getrlimit(kind)[1]
-    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    wanted = {}
+    if limits.seconds is not None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = used.ru_utime + used.ru_stime + limits.seconds * (os.cpu_count() or 1)
+        wanted[resource.RLIMIT_CPU] = int(seconds) + 1
+    if memory:
+        wanted[resource.RLIMIT_CORE] = 0
+        with (
+            suppress(OSError),
+            open("/proc/self/statm", encoding="ascii") as file,
+        ):  # of Linux
+            wanted[resource.RLIMIT_AS] = int(file.read().split()[0]) * resource.getpagesize() + limits.memory
+    for kind, limit in wanted.items():  # an existing limit, for example of a batch system, may be lower
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _one_line(error: BaseException) -> str:

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import comb, factorial, perm, prod
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.remember import remember
 from pairton.decoding.patterns import Pattern, plan_of
 from pairton.errors import ModelError
 from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
@@ -327,13 +327,31 @@ def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False
 # -- tables ------------------------------------------------------------------------------------------------
 
 
-@remember(KEPT_BYTES, SetTables.bytes_of)
+_kept: dict[tuple[Topology, Allowed, bool], SetTables] = {}  # the most recently used last
+_lock = Lock()
+
+
 def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False) -> SetTables:
     """The tables of a topology; they are cached as long as `KEPT_BYTES` allows.
 
     allowed         for each slot the nodes that it may take, from `allowed_nodes`
     complete_only   only hypotheses in which every particle is present
     """
+    key = topology, allowed, complete_only
+    with _lock:  # others wait for the same tables
+        found = _kept.pop(key, None)
+        _shrink(0)  # before new tables need memory
+        _kept[key] = _make_tables(*key) if found is None else found
+        _shrink(1)
+        return _kept[key]
+
+
+def _shrink(fewest: int) -> None:
+    while len(_kept) > fewest and sum(tables.bytes_of() for tables in _kept.values()) > KEPT_BYTES:
+        del _kept[next(iter(_kept))]
+
+
+def _make_tables(topology: Topology, allowed: Allowed, complete_only: bool) -> SetTables:
     count, objects = count_sums(topology, allowed, complete_only), {node for nodes in allowed for node in nodes}
     if count > MAX_SUMS:
         raise ModelError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from pairton._common.plain import as_plain
+from pairton._common.configuration import as_plain
 from pairton._version import __version__
 from pairton.evaluation import tables
 from pairton.evaluation.scores import EVENT, Scores

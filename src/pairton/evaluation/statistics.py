@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, betaincinv, ndtr, ndtri
 
-from pairton._common.plain import as_plain
+from pairton._common.configuration import as_plain
 
 __all__ = [
     "CONFIDENCE",

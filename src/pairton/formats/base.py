@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
-from pairton._common.atomic import CompleteOrNothing
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
 from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import EVIDENCE
+from pairton.formats.column_files import CompleteOrNothing
 from pairton.formats.columns import FLAVOURS, Wanted
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import awkward as ak
 import numpy as np
 
-from pairton._common.atomic import CompleteOrNothing, Replacement, output_errors
+from pairton._common.atomic import Replacement, output_errors
 from pairton.errors import FormatError, OutputError, PairtonError, nearest
 from pairton.formats.columns import shown
 from pairton.formats.files import one_line
@@ -109,6 +109,27 @@ class ColumnFile(ABC):
     def names(column: Any, name: str) -> set[str]:
         """The names that a column takes in the file."""
         return {f"{name}_{field}" for field in ak.fields(column)} or {name}
+
+
+class CompleteOrNothing(ABC):
+    """A writer as a context manager: it leaves a complete file under the final name, or nothing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the file and give it its final name."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Remove what was written."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
 
 class ColumnWriter(CompleteOrNothing):

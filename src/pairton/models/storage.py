@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
-from pairton._common.configuration import read_json, sensible
+from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.decoding import get_decoding
 from pairton.errors import ConfigError, ModelError, PairtonWarning, nearest, shown
@@ -109,32 +109,32 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
             f"{source}: format_version is {shown(version)}, but Pairton {__version__} reads {FORMAT_VERSION}: "
             "update Pairton, or train the model again"
         )
-    with sensible(source, ModelError):
-        try:
-            topology = parse_topology(raw["topology"], source)
-            inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")
-            decoding = get_decoding(str(raw.get("decoding") or "exact"))
-            heads = {
-                name: parse_head(name, spec, topology, f"{source}: heads.{name}")[0]
-                for name, spec in raw.get("heads", {}).items()
-            }
-        except ConfigError as error:
-            raise ModelError(str(error) if source in str(error) else f"{source}: {error}") from None
+    try:
+        topology = parse_topology(raw["topology"], source)
+        inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")
+        decoding = get_decoding(str(raw.get("decoding") or "exact"))
+        heads = {
+            name: parse_head(name, spec, topology, f"{source}: heads.{name}")[0]
+            for name, spec in raw.get("heads", {}).items()
+        }
         temperatures = tuple(map(float, raw.get("temperatures") or ()))
         metrics = {k: math.nan if v is None else float(v) for k, v in raw.get("metrics", {}).items()}
         outputs = {str(name): tuple(map(str, axes)) for name, axes in raw["outputs"].items()}
         domain = Domain.from_dict(raw["domain"], source)
         for kind in topology.kinds:
             if odd := [name for name in domain[kind].binary if name not in inputs.columns(kind)]:
-                raise ModelError(
-                    f"{source}: domain.{kind}.binary has {shown(odd[0])}, which is no input of the model"
-                )
+                raise ConfigError(f"domain.{kind}.binary has {shown(odd[0])}, which is no input of the model")
         rest = {name: raw[name] for name in ("data", "recipe", "code_version", WEIGHTS_KEY) if name in raw}
         stages = decoding.n_temperatures(topology)
         if len(temperatures) not in (0, stages):
-            raise ModelError(f"{source}: has {len(temperatures)} temperatures, but {decoding.name} takes {stages}")
+            raise ConfigError(f"has {len(temperatures)} temperatures, but {decoding.name} takes {stages}")
         about = topology, raw["network"], domain, inputs, outputs, decoding.name, temperatures
         return ModelInfo(*about, metrics=metrics, heads=heads, **rest)
+    except ConfigError as error:
+        raise ModelError(str(error) if source in str(error) else f"{source}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
+        raise ModelError(f"{source}: has a value of the wrong kind ({reason})") from None
 
 
 def builtin_models() -> dict[str, Path]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,6 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.parallel import in_parallel
 from pairton.decoding import Decoded, Outputs, decode, get_decoding
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
@@ -218,7 +219,10 @@ class Assigner:
             for size in [batch_size(layout, width)]
             for some in np.split(rows, range(size, len(rows), size))
         ]
-        in_parallel(fill, batches, getattr(self.model, "at_once", 1))
+        threads = min(len(batches), getattr(self.model, "at_once", 1))
+        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+            for _ in map(fill, batches) if pool is None else pool.map(fill, batches):
+                pass
         return found, outputs
 
     def run(self, window: Events) -> Reconstruction:

@@ -16,7 +16,7 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.plain import as_plain
+from pairton._common.configuration import as_plain
 from pairton.decoding.terms import gain_terms
 from pairton.evaluation.plots import COLOURS
 from pairton.evaluation.scores import matches
