@@ -30,7 +30,7 @@ __all__ = [
 SHORT = reprlib.Repr()  # shortens values for messages
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxtuple, SHORT.maxdict = 4, 20, 20, 10
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 100
-USER = re.compile(r"(:/{1,2})[^/@\s]+@")  # name and password in a URL
+USER = re.compile(r"(:/+)[^/@\s]+@")  # name and password in a URL
 # a command in backticks; or a flag, and the next word, which may be its value
 FLAG = re.compile(r"`[^`]*`|(?<![^\s(])(?:--([a-z]+(?:-[a-z]+)*)|-n\b)(?: ([^\s`]*[^\s`,;:.)]))?")
 SWITCHES = ("allow_absent", "force", "isolate", "resume", "select", "strict", "whole")  # flags without a value

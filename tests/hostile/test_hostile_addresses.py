@@ -197,7 +197,15 @@ def test_no_message_repeats_a_password(tmp_path, monkeypatch, refused, words):
     assert SECRET not in refused(*[WITH_PASSWORD if word == "IN" else word for word in words])
 
 
-@pytest.mark.parametrize("address", [WITH_PASSWORD, f"zip::{WITH_PASSWORD}", f"s3://key:{SECRET}@bucket/a.h5"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        WITH_PASSWORD,
+        f"zip::{WITH_PASSWORD}",
+        f"s3://key:{SECRET}@bucket/a.h5",
+        f"https:///me:{SECRET}@nowhere.invalid/a.root",
+    ],
+)
 def test_a_password_is_not_in_an_exception(address):
     with pytest.raises(PairtonError) as caught:
         pairton.read(address)

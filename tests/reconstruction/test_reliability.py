@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from pathlib import Path
 
 import awkward as ak
@@ -70,55 +71,45 @@ def test_kill_nine_before_and_after_a_rename(model_folder):
 
 
 @pytest.mark.long
-def test_thirty_interrupts_in_a_row(source, model_folder, tmp_path):
-    """Ctrl-C reaches the workers too: one in nine runs used to hang, and a third printed tracebacks."""
+def test_thirty_signals_in_a_row(source, model_folder, tmp_path):
+    """They reach the workers too: one in nine runs used to hang, and a third printed tracebacks."""
     inputs = [shutil.copy(source, tmp_path / f"{k}.h5") for k in range(6)]
-    command = [
-        sys.executable,
-        "-m",
-        "pairton",
-        "reconstruct",
-        *inputs,
-        "--model",
-        str(model_folder),
-        "--jobs",
-        "2",
-    ]
-    undisturbed = [*command, "-o", str(tmp_path / "undisturbed")]
+    command = [sys.executable, "-m", "pairton", "reconstruct", *inputs, "--model", str(model_folder)]
+    command += ["--jobs", "2", "-o"]
     begun = time.monotonic()
-    subprocess.run(undisturbed, check=True, capture_output=True)
+    subprocess.run([*command, str(tmp_path / "undisturbed")], check=True, capture_output=True)
     duration, rng, out = time.monotonic() - begun, random.Random(1), tmp_path / "out"
-    stopped = 0
-    for _ in range(30):
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+    def default():
+        for number in numbers:  # jobs of a shell may ignore some
+            signal.signal(number, signal.SIG_DFL)
+
+    stopped = Counter()
+    for number in 10 * numbers:
         shutil.rmtree(out, ignore_errors=True)
-        process = subprocess.Popen(
-            [*command, "-o", str(out)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs of a shell may ignore it
-        )
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([*command, str(out)], start_new_session=True, preexec_fn=default, **pipes)
         while not out.exists() and process.poll() is None:
             time.sleep(0.01)
         time.sleep(rng.uniform(0, duration / 2))
         with contextlib.suppress(ProcessLookupError):  # it may have ended
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, number)
         try:
             _, said = process.communicate(timeout=300)
         finally:
             process.kill()
         lines = [line for line in said.splitlines() if not line.startswith("pairton: warning: ")]
-        if process.returncode != 130:  # it was done; Python itself may be ending
-            assert (process.returncode in (0, -signal.SIGINT), lines) == (True, []), said
+        if process.returncode != 128 + number:  # it was done; Python itself may be ending
+            assert (process.returncode in (0, -number), lines) == (True, []), said
             assert (out / "_reconstruction.json").exists()
             continue
-        assert lines == ["pairton: stopped by SIGINT"]
+        assert lines == [f"pairton: stopped by {number.name}"]
         assert [path for path in tmp_path.rglob(".*") if path.suffix] == []  # nothing half-written
-        stopped += 1
-    print(f"{stopped} of 30 runs were stopped")
-    assert stopped >= 10
-    subprocess.run([*command, "-o", str(out), "--resume"], check=True, capture_output=True)
+        stopped[number.name] += 1
+    print(f"{stopped.total()} of 30 runs were stopped: {dict(stopped)}")
+    assert stopped.total() >= 10
+    subprocess.run([*command, str(out), "--resume"], check=True, capture_output=True)
     for path in (tmp_path / "undisturbed").glob("*.parquet"):
         assert (out / path.name).read_bytes() == path.read_bytes()
 
@@ -137,7 +128,7 @@ def test_kill_nine_at_twenty_moments_each(capsys):
         done = found[name]["moments"]["done"]
         assert min(done) < 0.4
         assert max(done) > 0.6
-    assert found["train"]["moments"]["found"]["state"] >= 10
+    assert found["train"]["moments"]["found"]["state"] >= 5  # the others fall into the export at its end
 
 
 # -- no space, no permission -------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def check_address(path: str) -> None:
     scheme, separator, rest = path.partition("://")
     if not separator or scheme == "file":
         return
-    if "@" in rest.split("/")[0]:
+    if "@" in rest.lstrip("/").split("/")[0]:
         raise InputError(
             f"{path}: a URL with a user or a password would be stored in results: remove it, and give the "
             "password to the client of the protocol (~/.netrc for http and https)"

@@ -204,20 +204,12 @@ def _inputs(sections: Sections, source: str) -> tuple[InputGroup, ...]:
     return tuple(groups)
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "")
-
-
-def _is_jets(name: str) -> bool:
-    return _plain(name) in JET_GROUPS
-
-
 def _kind(name: str) -> str:
     """The kind of an input group: jet, met, or else its name in lower case, in the singular."""
-    plain = _plain(name)
-    if _is_jets(name) or plain in MET_GROUPS:
-        return JET if _is_jets(name) else "met"
-    return plain[:-1] if plain.endswith("s") and len(plain) > 2 else plain
+    plain = name.lower().replace("_", "")
+    if plain in JET_GROUPS:
+        return JET
+    return "met" if plain in MET_GROUPS else plain[:-1] if plain.endswith("s") and len(plain) > 2 else plain
 
 
 def _feature(name: str, option: str | bool | None) -> Feature:

@@ -14,8 +14,10 @@ and are used as leptons instead of jets.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +26,7 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, FormatError
+from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
@@ -37,7 +39,6 @@ from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
 from pairton.formats.lepton_selection import stored_leptons, stored_settings
 from pairton.formats.stored import KEY
 from pairton.formats.writing import EventWriter, stored_fields
-from pairton.spanet.spanet_targets import target_names
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.extras import labels_of
 from pairton.topology.kinds import KINDS, LEPTONS
@@ -98,6 +99,8 @@ class _Group:
 
 
 class _Source(Hdf5Source):
+    _neutrino_unit = 0.0  # GeV
+
     def _prepare(self, file: Hdf5File) -> None:
         topology = self.options.topology
         # with an event file of SPANet, all objects in the file are used
@@ -107,8 +110,10 @@ class _Source(Hdf5Source):
         used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
         self.others = [name for name in _groups(file) if name not in used]
         if JET in self._kinds and self.leptons.overlap.radius:
-            available = _lepton_groups(file) + (["lepton"] if self._kinds[JET].flags else [])
-            self.overlap_only = [kind for kind in LEPTONS if kind in available and kind not in self._kinds]
+            named = {name.lower().replace("_", "") for name in _groups(file)}
+            flagged = {"lepton"} if self._kinds[JET].flags else set()
+            available = [kind for kind in LEPTONS if {kind, f"{kind}s"} & named or kind in flagged]
+            self.overlap_only = [kind for kind in available if kind not in self._kinds]
         self._kinds |= {kind: self._find_objects(file, kind, Wanted(kind)) for kind in self.overlap_only}
         self.rejected: Counter[str] = Counter()
         self._targets = self._find_targets(file)
@@ -135,23 +140,17 @@ class _Source(Hdf5Source):
             wanted = self._tags.wanted(wanted, lambda field: given.get(field, field) in columns)
         chosen = choose_columns(wanted, columns, f"{file.path}: {name}", last=("mass", "energy"))
         if kind == JET and MASK not in columns:
-            raise FormatError(
-                f"{file.path}: {name} has {', '.join(columns)}, but no {MASK}: add one that is true for jets and "
-                "false for padding"
-            )
+            listed = ", ".join(columns)
+            raise FormatError(f"{file.path}: {name} has {listed}, but no {MASK}: add one that is true for jets")
         mask = file.dataset(f"{name}/{MASK}") if MASK in columns else None
-        fields = {
-            field: tuple(file.dataset(f"{name}/{part}") for part in parts) for field, parts in chosen.items()
-        }
+        fields = {one: tuple(file.dataset(f"{name}/{part}") for part in parts) for one, parts in chosen.items()}
         group = _Group(name, mask, fields, flags)
         for path, data in group.datasets.items():
             if data.dtype.kind not in "biuf":
                 raise FormatError(f"{file.path}: {path} must have numbers, but has values of type {data.dtype}")
         shapes = {path.removeprefix("/"): data.shape for path, data in group.datasets.items()}
         allowed = (2,) if kind == JET else (1,) if mask is None else (1, 2)
-        if len({shape[1:] for shape in shapes.values()}) > 1 or any(
-            len(s) not in allowed for s in shapes.values()
-        ):
+        if len({s[1:] for s in shapes.values()}) > 1 or any(len(s) not in allowed for s in shapes.values()):
             listed = ", ".join(f"{path} {shape}" for path, shape in shapes.items())
             need = "(events,), since there is no MASK," if allowed == (1,) else "(events, width),"
             raise FormatError(
@@ -179,7 +178,7 @@ class _Source(Hdf5Source):
 
     def _find_targets(self, file: Hdf5File) -> dict[str, Any]:
         found = file.datasets("TARGETS")
-        names = target_names(found, self.options, file.path) if found else None
+        names = _target_names(found, self.options, file.path) if found else None
         if names is None or not self.options.truth:
             return {}
         return {f"TARGETS/{name}": file.dataset(f"TARGETS/{name}") for name in names}
@@ -213,10 +212,8 @@ class _Source(Hdf5Source):
         setting = self.options.settings.get("neutrino_unit")
         if setting is None or not self.options.truth:
             return {}
-        try:
+        with suppress(ValueError):
             self._neutrino_unit = float(setting)
-        except ValueError:
-            self._neutrino_unit = 0.0
         if not 0 < self._neutrino_unit < np.inf:
             raise ConfigError(f"set neutrino_unit={setting}: give a number of GeV, for example 100")
         return {name: file.dataset(place) for name, place in NEUTRINO.items()}
@@ -276,12 +273,6 @@ def _groups(file: Hdf5File) -> list[str]:
     return [name for name in file.names("INPUTS") if file.is_group(f"INPUTS/{name}")]
 
 
-def _lepton_groups(file: Hdf5File) -> list[str]:
-    """Kinds of leptons that have a group with their name."""
-    plain = {name.lower().replace("_", "") for name in _groups(file)}
-    return [kind for kind in LEPTONS if {kind, f"{kind}s"} & plain]
-
-
 def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
     """The group of a kind: the one the user chose, or one with a known name, or for jets the only padded one."""
     groups = _groups(file)
@@ -315,6 +306,70 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
         f"{file.path}: {options.topology.name} needs {collection_name(kind)}, but INPUTS has {', '.join(groups)}: "
         f"if one of these groups has them, choose it with --map {kind}=GROUP"
     )
+
+
+def _target_names(found: Sequence[str], options: ReadOptions, path: str) -> tuple[str, ...] | None:
+    """The dataset below TARGETS of each slot; None if there are none, and no truth is read.
+
+    Names are those of `--map` (`t.b=ht/b`, or `t=ht` for all products of a particle), or those of the topology,
+    or, with a warning, those of particles with the same products.
+    """
+    topology = options.topology
+    if topology.alternatives:  # an event has the targets of only one of the topologies
+        return None
+    labels = labels_of(topology, "spanet")
+
+    def renamed(groups: Mapping[str, str]) -> tuple[str, ...]:
+        """The labels with other names of the particles at the root."""
+        slots = [(slot.name.partition(".")[0], label) for slot, label in zip(topology.slots, labels, strict=True)]
+        return tuple(f"{groups[r]}/{label.partition('/')[2]}" if r in groups else label for r, label in slots)
+
+    wanted = renamed({root.name: options.map[root.name] for root in topology.roots if root.name in options.map})
+    wanted = tuple(options.map.get(slot.name) or name for slot, name in zip(topology.slots, wanted, strict=True))
+    missing = [name for name in wanted if name not in found]
+    if missing and wanted == labels and (groups := _groups_by_products(topology, found)):
+        pairs = [(root.name, groups[root.name]) for root in topology.roots]
+        if options.truth:
+            warnings.warn(
+                f"{', '.join(f'TARGETS/{group} is read as {root}' for root, group in pairs)}, because the decay "
+                f"products agree: choose others with --map {','.join(f'{root}={group}' for root, group in pairs)}",
+                PairtonWarning,
+                stacklevel=4,
+            )
+        return renamed(groups)
+    if not missing:
+        return wanted
+    problem = f"{path}: TARGETS lacks {', '.join(missing)} of {topology.name}; it has {', '.join(found)}"
+    if options.truth:
+        raise FormatError(
+            f"{problem}: choose the topology of these events (--topology, or `topology:` in a recipe), or name "
+            f"the targets with --map {topology.roots[0].name}=PARTICLE"
+        )
+    warnings.warn(f"{problem}: check that these events are of {topology.name}", PairtonWarning, stacklevel=4)
+    return None
+
+
+def _groups_by_products(topology: Topology, found: Sequence[str]) -> dict[str, str] | None:
+    """Root particle -> group of targets with the same products; None if this is ambiguous."""
+    in_file: dict[str, set[str]] = {}  # group -> products
+    in_topology: dict[str, set[str]] = {}  # root particle -> products
+    slots = zip(topology.slots, labels_of(topology, "spanet"), strict=True)
+    roots_and_labels = [(slot.name.partition(".")[0], label) for slot, label in slots]
+    for names, pairs in (
+        (in_file, [(name.partition("/")[0], name) for name in found]),
+        (in_topology, roots_and_labels),
+    ):
+        for particle, label in pairs:
+            names.setdefault(particle, set()).add(label.partition("/")[2])
+    types = {root.name: root.type for root in topology.roots}
+    result: dict[str, str] = {}
+    for root, products in in_topology.items():
+        groups = sorted(name for name, set_ in in_file.items() if set_ == products)
+        roots = [name for name, set_ in in_topology.items() if set_ == products]
+        if len(groups) != len(roots) or len({types[name] for name in roots}) > 1:
+            return None
+        result[root] = groups[roots.index(root)]
+    return result
 
 
 def layout(events: Events) -> dict[str, Any]:

@@ -14,6 +14,7 @@ Shapes: B events, N objects of an input, T objects of all sequential inputs, D f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -89,13 +90,20 @@ def spanet_info(file: OnnxFile, event: SpanetEvent, topology: Topology) -> Model
     for name in event.particles:
         if not any(f"{name}{ending}" in file.outputs for ending in ASSIGNMENT):
             raise _other_event(file, event, f"it has no output for the particle {name}")
-    outputs: dict[str, tuple[str, ...]] = {}
-    for name, products in event.particles.items():
-        outputs[f"{BRANCH}{name}"] = ("node",) * len(products)
-        if any(f"{name}{ending}" in file.outputs for ending in DETECTION):
-            outputs[f"spanet_{name}_detection_probability"] = ()
+    lacking = [_detection(p) for p in event.particles if not any(f"{p}{end}" in file.outputs for end in DETECTION)]
+    outputs = {name: axes for name, axes in _outputs(event).items() if name not in lacking}
     inputs = Inputs(tuple((kind, _further(event, kind)) for kind in topology.kinds))
     return ModelInfo(topology, {"tokens": False}, Domain(), inputs, outputs, decoding="branches")
+
+
+def _outputs(event: SpanetEvent) -> dict[str, tuple[str, ...]]:
+    """Outputs by Pairton's names, and their axes."""
+    branches = {f"{BRANCH}{name}": ("node",) * len(products) for name, products in event.particles.items()}
+    return branches | {_detection(name): () for name in event.particles}
+
+
+def _detection(particle: str) -> str:
+    return f"spanet_{particle}_detection_probability"
 
 
 def open_spanet(file: OnnxFile, request: Request) -> Opened:
@@ -163,22 +171,19 @@ class SpanetEngine:
 
         Files exported with new versions of torch accept only the number of objects in the example event.
         """
-        rest = sum(self._fewest[group.kind] for group in self._sequential[1:])
-        works = [
-            n + rest for n in range(self._fewest[self._sequential[0].kind], MOST_OBJECTS + 1) if self._runs(n)
-        ]
+        first, works = self._fewest[self._sequential[0].kind], []
+        for n in range(first, MOST_OBJECTS + 1):
+            with suppress(ModelError):
+                self.session.run(self._example(n))
+                works.append(n + self._others)
         if not works:
-            self.session.run(
-                self._example(self._fewest[self._sequential[0].kind])
-            )  # raises an error with the reason
+            self.session.run(self._example(first))  # raises an error with the reason
         return works[0] if len(works) == 1 else None
 
     @property
     def most_objects(self) -> int:
         """The largest number of objects per kind."""
-        if self.width is None:
-            return MOST_OBJECTS
-        return self.width - sum(self._fewest[group.kind] for group in self._sequential[1:])
+        return MOST_OBJECTS if self.width is None else self.width - self._others
 
     @property
     def _fewest(self) -> dict[str, int]:
@@ -186,35 +191,30 @@ class SpanetEngine:
         counts = zip(self.topology.kinds, self.topology.slots_per_kind, strict=True)
         return {kind: max(1, slots) for kind, slots in counts}
 
+    @property
+    def _others(self) -> int:
+        """The fewest objects of all sequential inputs but the first."""
+        return sum(self._fewest[group.kind] for group in self._sequential[1:])
+
     def _example(self, first: int) -> Arrays:
         """The inputs of an artificial event with `first` objects of the first sequential input."""
         counts = self._fewest | {self._sequential[0].kind: first}
-        shapes = {
-            group.name: (1, counts[group.kind] if group.form != "GLOBAL" else 1) for group in self.event.inputs
-        }
         feeds: Arrays = {}
         for group in self.event.inputs:
-            feeds[f"{group.name}_data"] = np.ones((*shapes[group.name], len(group.features)), dtype=np.float32)
-            feeds[f"{group.name}_mask"] = np.ones(shapes[group.name], dtype=bool)
+            shape = 1, 1 if group.form == "GLOBAL" else counts[group.kind]
+            feeds[f"{group.name}_data"] = np.ones((*shape, len(group.features)), dtype=np.float32)
+            feeds[f"{group.name}_mask"] = np.ones(shape, dtype=bool)
         return feeds
-
-    def _runs(self, first: int) -> bool:
-        try:
-            self.session.run(self._example(first))
-        except ModelError:
-            return False
-        return True
 
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
         feeds: Arrays = {}
-        padding = 0
-        if self.width is not None:
-            padding = self.width - sum(nodes.masks[group.kind].shape[1] for group in self._sequential)
+        objects = sum(nodes.masks[group.kind].shape[1] for group in self._sequential)
+        padding = 0 if self.width is None else self.width - objects
         if padding < 0:
             return self._no_answer(nodes)
         for group in self.event.inputs:
-            mask = nodes.masks[group.kind]
-            data = self._features(group, nodes.values[group.kind], mask)
+            mask, logs = nodes.masks[group.kind], group.name not in self._logs_inside
+            data = features_of(group, self.inputs.columns(group.kind), nodes.values[group.kind], mask, logs)
             added = padding if group == self._sequential[-1] else 0  # at the end, so that no object moves
             feeds[f"{group.name}_data"] = np.pad(data, [(0, 0), (0, added), (0, 0)])
             feeds[f"{group.name}_mask"] = np.pad(mask, [(0, 0), (0, added)])
@@ -223,28 +223,16 @@ class SpanetEngine:
     def _no_answer(self, nodes: Nodes) -> Outputs:
         """NaN, for events with more objects than the graph accepts."""
         events, n_nodes = nodes.mask.shape
-        none: Arrays = {}
-        for name, products in self.event.particles.items():
-            none[f"{BRANCH}{name}"] = np.full((events, *(n_nodes,) * len(products)), np.nan, dtype=np.float32)
-            none[f"spanet_{name}_detection_probability"] = np.full(events, np.nan, dtype=np.float32)
-        for name, spec in self.heads.items():
-            shape = (events, spec.width) if spec.is_class else (events,)
-            none[name] = np.full(shape, np.nan, dtype=np.float32)
-        return none
-
-    def _features(
-        self, group: InputGroup, values: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.float32]:
-        logs = group.name not in self._logs_inside
-        return features_of(group, self.inputs.columns(group.kind), values, mask, logs)
+        shapes = {name: (n_nodes,) * len(axes) for name, axes in _outputs(self.event).items()}
+        shapes |= {name: (spec.width,) * spec.is_class for name, spec in self.heads.items()}
+        return {name: np.full((events, *shape), np.nan, dtype=np.float32) for name, shape in shapes.items()}
 
     def _renamed(self, found: Arrays, nodes: Nodes, padding: int) -> Outputs:
         """Outputs by Pairton's names, with the axes of branches in the order of slots."""
         outputs: Arrays = {}
-        layout = nodes.layout
-        at = np.concatenate([np.asarray(self.topology.nodes(group.kind, layout)) for group in self._sequential])
+        at = np.concatenate([np.asarray(self.topology.nodes(g.kind, nodes.layout)) for g in self._sequential])
         n_nodes = nodes.mask.shape[1]
-        labels = labels_of(self.topology, "spanet")
+        labels = [label.split("/") for label in labels_of(self.topology, "spanet")]
         for name, products in self.event.particles.items():
             chances = _log_probability(found, name, ASSIGNMENT)
             chances = chances[(slice(None), *(slice(0, size - padding) for size in chances.shape[1:]))]
@@ -254,26 +242,21 @@ class SpanetEngine:
                     f"{len(products)} axes of {len(at)} objects: give the event file of this network"
                 )
             order = [product.name for product in products]
-            in_slots = [label.split("/")[1] for label in labels if label.split("/")[0] == name]
-            chances = chances.transpose(0, *(1 + order.index(product) for product in in_slots))
+            axes = [1 + order.index(product) for particle, product in labels if particle == name]
             dense = np.full((len(chances), *(n_nodes,) * len(products)), LOG_ZERO, dtype=np.float32)
             where: Any = (slice(None), *np.ix_(*[at] * len(products)))
-            dense[where] = np.maximum(chances, LOG_ZERO)
+            dense[where] = np.maximum(chances.transpose(0, *axes), LOG_ZERO)
             outputs[f"{BRANCH}{name}"] = dense
             if any(f"{name}{ending}" in found for ending in DETECTION):
                 chance = np.exp(_log_probability(found, name, DETECTION)).reshape(len(chances))
-                outputs[f"spanet_{name}_detection_probability"] = chance.astype(np.float32)
+                outputs[_detection(name)] = chance.astype(np.float32)
         for name, spec in self.heads.items():
             value = found[spec.columns[0]].astype(np.float32)
-            if spec.is_class and not self._is_log:
+            if spec.is_class and not any(output.endswith(ASSIGNMENT[1]) for output in self._file.outputs):
                 with np.errstate(divide="ignore"):
                     value = np.maximum(np.log(value), np.float32(LOG_ZERO))
             outputs[name] = value
         return outputs
-
-    @property
-    def _is_log(self) -> bool:
-        return any(name.endswith(ASSIGNMENT[1]) for name in self._file.outputs)
 
     @cached_property
     def heads(self) -> dict[str, HeadSpec]:
@@ -314,16 +297,13 @@ def features_of(
     logs: take the logarithms that the event file requests
     """
     pt, eta, phi, energy = (values[..., k].astype(np.float64) for k in range(len(MOMENTUM)))
-    known = {"pt": pt, "met": pt, "eta": eta, "phi": phi, "energy": energy, "e": energy}
+    mass = mass_of(pt, eta, energy)
+    known = {"pt": pt, "met": pt, "eta": eta, "phi": phi, "energy": energy, "e": energy, "mass": mass, "m": mass}
     known |= {"sin_phi": np.sin(phi), "cos_phi": np.cos(phi), "sinphi": np.sin(phi), "cosphi": np.cos(phi)}
     result = np.zeros((*mask.shape, len(group.features)), dtype=np.float32)
     for k, feature in enumerate(group.features):
-        column: npt.NDArray[Any]
-        if feature.name in ("mass", "m"):
-            column = mass_of(pt, eta, energy)
-        elif feature.name in known:
-            column = known[feature.name]
-        else:
+        column: Any = known.get(feature.name)
+        if column is None:
             column = values[..., columns.index(feature.name)]
         if feature.log and logs:
             with np.errstate(invalid="ignore", divide="ignore"):
