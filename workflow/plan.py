@@ -59,13 +59,13 @@ class Training:
 
     def recipe(self, folder: Path) -> str:
         """The recipe as YAML, to be put in a folder; settings that depend on the steps follow them."""
-        changes: dict[str, dict[str, Any]] = {}
+        changes: dict[str, Any] = {}
         if self.steps is not None:
             every = math.ceil(self.steps / CHECKS)
             changes["optimiser"] = {"steps": self.steps, "warm_up": max(1, self.steps // WARM_UP)}
             changes["run"] = {"validate_every": every, "save_every": every}
         for section, settings in self.change.items():
-            changes[section] = {**changes.get(section, {}), **settings}
+            changes[section] = _changed(changes.get(section, {}), settings)
         return yaml.safe_dump({"base": _relative(self.base, folder), **changes}, sort_keys=False)
 
 
@@ -103,7 +103,7 @@ class Plan:
             short = self.settings.get("short", {}) if "steps" in raw else {}
             for each in self.settings.get("every", {}), short, raw.get("change", {}):  # the later wins
                 for section, values in each.items():
-                    changes[section] = {**changes.get(section, {}), **values}
+                    changes[section] = _changed(changes.get(section, {}), values)
             own, label = HERE / raw["recipe"], raw.get("label", row)
             base = own if own.is_file() else RECIPES / f"{raw['recipe']}.yaml"
             samples = (self.settings["train"], *raw.get("more", ()))
@@ -270,6 +270,11 @@ class Plan:
         for name in self.evaluated:
             yield name, self.evaluation_command(name)
         yield "page", self.page_command()
+
+
+def _changed(settings: Any, change: Any) -> Any:
+    """A section of a recipe, changed; what is no section, such as `stages`, is replaced."""
+    return {**settings, **change} if isinstance(change, Mapping) else change
 
 
 def _unless(made: Path | str, command: str) -> str:

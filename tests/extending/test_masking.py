@@ -18,8 +18,9 @@ def shares():
     """The share of revealed particles in each batch that was drawn."""
     found = []
 
-    def independent(topology, truth, rng):
-        revealed = present(topology, truth) & (rng.random((len(truth), len(topology.particles))) < 0.25)
+    def independent(events):
+        topology, truth = events.topology, events.truth
+        revealed = present(topology, truth) & (events.rng.random((len(truth), len(topology.particles))) < 0.25)
         for parent in topology.roots:  # what decays from a revealed particle is known too
             revealed[:, list(parent.children)] |= revealed[:, [parent.index]]
         found.append(revealed.mean())

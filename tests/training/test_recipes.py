@@ -15,7 +15,7 @@ from pairton.topology.mixtures import TOPOLOGY, parts_of
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.batch import make_batch, terms_of
 from pairton.training.losses import LOSSES, Examples
-from pairton.training.masking import draw_levels
+from pairton.training.masking import Unmasked, draw_tokens
 
 FOLDER = Path(__file__).parents[2] / "src" / "pairton" / "recipes"
 FILES = sorted(FOLDER.rglob("*.yaml"))
@@ -44,9 +44,10 @@ def test_every_recipe_gives_every_parameter_a_gradient(path):
         mine = [slot.index for slot in topology.slots if slot.kind == kind]
         start = topology.nodes(kind, layout).start
         truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
-    revealed = draw_levels(recipe.topology, truth, rng) if recipe.network.tokens else None
+    events = Unmasked(recipe.topology, truth, np.ones((8, sum(layout)), dtype=bool), rng)
+    visible = draw_tokens("levels", events) if recipe.network.tokens else None
     full = [part.slots for part in parts_of(topology)].index(tuple(range(len(topology.slots))))  # no slot is empty
-    examples = Examples(recipe, Nodes.full(objects), truth, revealed, {TOPOLOGY: np.full(8, full)})
+    examples = Examples(recipe, Nodes.full(objects), truth, visible, {TOPOLOGY: np.full(8, full)})
     batch = make_batch(examples, {name: LOSSES[name] for name in terms_of(recipe, layout)})
     losses = batch.sums(network, network(batch.objects, None, batch.tokens))
     torch.stack(list(losses.values())).sum().backward()
@@ -152,7 +153,10 @@ def test_overrides_merge_setting_by_setting(tmp_path):
             {"network": {"triplets": "hyper"}},
             "network.triplets hyper is trained only by loss.hyper or loss.event_l",
         ),
-        ({"loss": {"masking": "level"}}, "loss.masking is 'level', but must be one of levels; did you mean"),
+        (
+            {"loss": {"masking": "level"}},
+            "loss.masking is 'level', but must be one of levels, particles, edges; did",
+        ),
         ({"network": {"triplets": "potential"}}, "trained only by loss.event_likelihood"),
         ({"network": [1]}, "must be a mapping"),
         ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),

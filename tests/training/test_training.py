@@ -11,10 +11,10 @@ import torch
 
 from enumeration import enumerate_assignments, index_of, log_normaliser, scores
 from pairton._common.configuration import read_yaml
-from pairton.decoding.graph import MASKED, visible_tokens
+from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.decoding.set_tables import allowed_nodes, count_sums
 from pairton.decoding.terms import triplet_types
-from pairton.errors import PairtonWarning, TrainingError
+from pairton.errors import ConfigError, PairtonWarning, TrainingError
 from pairton.events import Events
 from pairton.events.head_specs import parse_head
 from pairton.events.inputs import Inputs
@@ -28,9 +28,10 @@ from pairton.training.augmentation import Augmentation, AugmentationConfig
 from pairton.training.batch import BatchPlan, make_batch, terms_of
 from pairton.training.data import DataConfig, pack
 from pairton.training.losses import LOSSES, Examples
-from pairton.training.masking import draw_levels
+from pairton.training.masking import Unmasked, draw_levels, draw_tokens
 from pairton.training.measuring import measured
-from pairton.training.recipes import parse_recipe
+from pairton.training.optimising import learning_rate, make_optimiser
+from pairton.training.recipes import load_recipe, parse_recipe
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)
@@ -44,7 +45,8 @@ def plan(topology, loss, **network):
 
 
 def batch_of(topology, nodes, truth, revealed, loss, weights=None, **network):
-    examples = Examples(plan(topology, loss, **network), nodes, truth, revealed, weights=weights)
+    visible = None if revealed is None else visible_tokens(topology, truth, revealed, nodes.mask)
+    examples = Examples(plan(topology, loss, **network), nodes, truth, visible, weights=weights)
     return make_batch(examples, {name: LOSSES[name] for name in loss})
 
 
@@ -75,12 +77,17 @@ def output(topology, n_jets, batch, seed=0):
     return outputs
 
 
+def unmasked(topology, truth, n_jets=7, weights=()):
+    mask = np.ones((len(truth), n_jets), dtype=bool)
+    return Unmasked(topology, truth, mask, np.random.default_rng(0), weights)
+
+
 # -- forward process ---------------------------------------------------------------------------------------
 
 
 def test_levels_are_drawn_uniformly_and_then_their_states():
     truth = truths(TTBAR, 7, 6000)
-    revealed = draw_levels(TTBAR, truth, np.random.default_rng(0))
+    revealed = draw_levels(unmasked(TTBAR, truth))
     names = [particle.name for particle in TTBAR.particles]
     shares = {
         (): 1 / 3, ("t1.W",): 1 / 6, ("t2.W",): 1 / 6, ("t1.W", "t2.W"): 1 / 3,
@@ -94,7 +101,7 @@ def test_four_steps_add_one_whole_top():
     from pairton.topology import Stage
 
     four = replace(TTBAR, given_stages=(Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))))
-    revealed = draw_levels(four, truths(four, 7, 4000), np.random.default_rng(0))
+    revealed = draw_levels(unmasked(four, truths(four, 7, 4000)))
     of_top = [particle.index for particle in four.of_type("t")]
     assert abs((revealed[:, of_top].sum(axis=1) == 1).mean() - 1 / 4) < 0.03
     assert revealed[:, of_top].sum(axis=1).max() == 1
@@ -103,10 +110,83 @@ def test_four_steps_add_one_whole_top():
 def test_a_particle_with_a_missing_jet_is_never_revealed():
     truth = truths(TTBAR, 7, 500)
     truth[:, TTBAR.slot_index("t1.W.q1")] = -1
-    revealed = draw_levels(TTBAR, truth, np.random.default_rng(0))
+    revealed = draw_levels(unmasked(TTBAR, truth))
     names = [particle.name for particle in TTBAR.particles]
     assert not revealed[:, [names.index("t1"), names.index("t1.W")]].any()
     assert revealed[:, names.index("t2.W")].any()
+
+
+def test_level_weights_are_shares_of_the_states():
+    weighted = draw_levels(unmasked(TTBAR, truths(TTBAR, 7, 4000), weights=(0.0, 1.0, 3.0))).sum(axis=1)
+    assert np.bincount(weighted)[0] == 0
+    assert abs((weighted == 2).mean() - 3 / 4) < 0.03
+    with pytest.raises(ConfigError, match=r"loss.level_weights is \[1.0, 1.0\], but must have 3 numbers"):
+        plan(TTBAR, {"masked_edges": 1, "level_weights": [1, 1]})
+
+
+@pytest.mark.parametrize(("name", "states"), [("particles", 9), ("edges", 1000)])
+def test_random_masking_shows_only_what_is_true(name, states):
+    truth = truths(TTBAR, 7, 1000)
+    tokens = draw_tokens(name, unmasked(TTBAR, truth))
+    edges, _ = adjacency(TTBAR, truth, np.ones((1000, 7), dtype=bool))
+    shown = tokens != MASKED
+    np.testing.assert_array_equal(tokens[shown], edges[shown])
+    np.testing.assert_array_equal(tokens, tokens.swapaxes(-1, -2))
+    assert 0.3 < shown.mean() < 0.8
+    patterns = len(np.unique((tokens != MASKED)[truth[:, 0] >= 0].reshape(1000, -1).sum(axis=1)))
+    assert patterns >= min(states, 40) - 4
+
+
+def test_a_share_of_the_revealed_particles_is_what_the_network_answers():
+    truth, answer = truths(TTBAR, 7, 2000), truths(TTBAR, 7, 2000, seed=1)
+    events = unmasked(TTBAR, truth, weights=(0.0, 0.0, 1.0))  # both W are revealed
+    tokens = draw_tokens("levels", events, answer, wrong=0.25)
+    both = np.array([[not particle.parent < 0 for particle in TTBAR.particles]] * 2000)
+    right, wrong = (visible_tokens(TTBAR, each, both, events.mask) for each in (truth, answer))
+    as_wrong = (tokens == wrong).all(axis=(1, 2, 3))
+    assert ((tokens == right).all(axis=(1, 2, 3)) | as_wrong).all()
+    assert abs(as_wrong.mean() - 0.25) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("entries", "tokens", "counts"),
+    [("masked", True, (64, 36, 0)), ("masked", False, (64, 64, 64)), ("drawn", False, (64, 36, 0))],
+)
+def test_the_entries_of_w_that_a_loss_counts_at_each_level(entries, tokens, counts):
+    """The authors' one-shot loss leaves out entries of the drawn state although nothing is shown."""
+    recipe = plan(TTBAR, {"masked_edges": 1, "entries": entries}, tokens=tokens)
+    truth = np.tile(np.arange(6), (3, 1))
+    order = [particle.index for particle in TTBAR.of_type("W")]
+    revealed = np.zeros((3, len(TTBAR.particles)), dtype=bool)
+    revealed[1, order[0]] = revealed[2, order] = True
+    seen = visible_tokens(TTBAR, truth, revealed, np.ones((3, 8), dtype=bool))
+    examples = Examples(recipe, nodes(8, 3), truth, seen if tokens or entries == "drawn" else None)
+    counted = LOSSES["masked_edges"].target(examples)["counted"]
+    assert tuple(counted[:, TTBAR.type_index("W")].sum(axis=(1, 2))) == counts
+    assert (examples.tokens is None) == (not tokens)
+
+
+def test_the_next_step_alone_is_w_before_both_are_shown_and_then_t():
+    recipe = plan(TTBAR, {"masked_edges": 1, "entries": "next"})
+    events = unmasked(TTBAR, truths(TTBAR, 7, 300))
+    seen = draw_tokens("levels", events)
+    counted = LOSSES["masked_edges"].target(Examples(recipe, nodes(7, 300), events.truth, seen))["counted"]
+    w, t = (TTBAR.type_index(name) for name in ("W", "t"))
+    both_shown = ~(seen[:, w] == MASKED).any(axis=(1, 2))
+    np.testing.assert_array_equal(counted[:, w], (seen[:, w] == MASKED))
+    np.testing.assert_array_equal(counted[:, t], (seen[:, t] == MASKED) & both_shown[:, None, None])
+    with pytest.raises(ConfigError, match=r"loss\.entries next and loss.wrong are for networks with tokens"):
+        plan(TTBAR, {"masked_edges": 1, "entries": "next"}, tokens=False)
+
+
+def test_the_authors_decay_all_weights_and_their_cosine_ends_at_step_800_000():
+    config = load_recipe("authors").optimiser
+    steps = {0: 1e-5, 10_000: 5.05e-4, 20_000: 1e-3, 410_000: 5.25e-4, 800_000: 5e-5, 826_000: 5e-5}
+    assert {step: round(learning_rate(config, step, 826_000), 9) for step in steps} == steps
+    network = torch.nn.Linear(2, 2)
+    for decay, groups in (("matrices", [1, 1]), ("all", [2, 0])):
+        optimiser = make_optimiser(network, replace(config, decay=decay))
+        assert [len(group["params"]) for group in optimiser.param_groups] == groups
 
 
 def test_changing_hidden_truth_does_not_change_the_output():

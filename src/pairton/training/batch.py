@@ -5,7 +5,7 @@ Shapes: B events, N objects, F columns per kind, T types, S slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from pairton.training.augmentation import Augmentation
 from pairton.training.data import PackedEvents
 from pairton.training.losses import LOSSES, Examples, HeadLoss, Loss
 from pairton.training.losses.loss import Arrays
-from pairton.training.masking import get_masking
+from pairton.training.masking import Unmasked, draw_tokens
 from pairton.training.recipes import Recipe
 
 __all__ = ["Batch", "BatchPlan", "Drawn", "Sampler", "losses_of", "make_batch", "terms_of"]
@@ -158,16 +158,29 @@ class Sampler:
         }
         return self._examples(layout, rows, weights=self.events.weights(layout, rows), prepared=prepared)
 
-    def draw(self, layout: Layout, rows: npt.NDArray[np.int64], rng: np.random.Generator) -> Examples:
-        """Events for training: augmented, and with some particles revealed to a network with tokens."""
+    def draw(
+        self,
+        layout: Layout,
+        rows: npt.NDArray[np.int64],
+        rng: np.random.Generator,
+        answer: Callable[[Examples], npt.NDArray[np.integer[Any]]] | None = None,
+    ) -> Examples:
+        """Events for training: augmented, and in a random state of what is revealed.
+
+        answer    what the network answers (B, S), for `loss.wrong`
+        """
         recipe, examples = self.recipe, self.take(layout, rows)
         augmentation = Augmentation.draw(len(rows), recipe.augmentation, rng)
         nodes = augmentation.of_nodes(examples.nodes)
         columns = augmentation.of_labels(examples.columns, recipe.specs.values())
-        revealed = None
-        if recipe.network.tokens:
-            revealed = get_masking(recipe.loss.settings["masking"])(recipe.topology, examples.truth, rng)
-        return replace(examples, nodes=nodes, columns=columns, revealed=revealed)
+        examples = replace(examples, nodes=nodes, columns=columns)
+        settings = recipe.loss.settings
+        if not recipe.network.tokens and settings["entries"] != "drawn":
+            return examples
+        events = Unmasked(recipe.topology, examples.truth, nodes.mask, rng, settings["level_weights"])
+        answers = answer(examples) if answer is not None and settings["wrong"] else None
+        visible = draw_tokens(settings["masking"], events, answers, settings["wrong"])
+        return replace(examples, visible=visible)
 
     def _examples(self, layout: Layout, rows: npt.NDArray[np.int64] | slice, **more: Any) -> Examples:
         group = self.events.groups[layout]

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from pairton.training.measuring import domain_of
 from pairton.training.optimising import learning_rate, make_optimiser, update_average
 from pairton.training.recipes import Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state, save_state
-from pairton.training.validation import averages, blocks, count_events, validated
+from pairton.training.validation import averages, blocks, count_events, first_answers, validated
 
 __all__ = ["Result", "Trainer"]
 
@@ -95,7 +96,8 @@ class Trainer:
     def parts(self, drawn: Drawn, rank: int, world: int, device: torch.device | str) -> list[Batch]:
         """This process's share of the batch of a step, in parts over which gradients are accumulated."""
         rng = np.random.default_rng([self.recipe.run.seed, drawn.step, 1])
-        examples = self.training.draw(drawn.layout, drawn.rows, rng)
+        answer = partial(first_answers, self.network) if self.recipe.network.tokens else None
+        examples = self.training.draw(drawn.layout, drawn.rows, rng, answer)
         own = np.array_split(np.arange(len(examples)), world)[rank]
         shares = [part for part in np.array_split(own, self.recipe.optimiser.accumulate) if len(part)]
         losses = self.training.losses[drawn.layout]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +112,18 @@ def count_events(network: Network, sampler: Sampler, which: list[Block]) -> Coun
                 float((np.asarray(examples.weights) * counted).sum()),
             )
     return total
+
+
+def first_answers(network: Network, examples: Examples) -> npt.NDArray[np.integer[Any]]:
+    """(B, S): what the network answers in steps, as it is now."""
+    objects = {kind: torch.as_tensor(values) for kind, values in examples.nodes.values.items()}
+    device = next(network.parameters()).device
+    with evaluating(network):
+        with torch.no_grad():  # as in `count_events`
+            outputs = network({kind: values.to(device) for kind, values in objects.items()})
+        first = {name: output.float().cpu().numpy() for name, output in outputs.items()}
+        predict = Replayed(predictor(network), [first])
+        return decode(predict, network.topology, examples.nodes, decoding="steps").assignment
 
 
 def _count_right(network: Network, examples: Examples, outputs: Outputs, decoding: str) -> Counts:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.nn import functional
 
-from pairton.decoding.graph import visible_tokens
 from pairton.errors import ConfigError
 from pairton.events.head_specs import HeadSpec, labels_of
 from pairton.events.nodes import Nodes
@@ -51,7 +49,9 @@ class Examples:
     recipe: Recipe
     nodes: Nodes
     truth: Ints  # (B, S): nodes, -1 for none
-    revealed: npt.NDArray[np.bool_] | None = None  # (B, P): particles that are an input; None without tokens
+    visible: npt.NDArray[np.uint8] | None = (
+        None  # (B, T, N, N): tokens of the state that was drawn; None: no state
+    )
     columns: Arrays = field(default_factory=dict)  # (B,): labels of heads; of a mixture, each event's topology
     weights: npt.NDArray[np.float32] | None = None  # (B,), with a mean of 1 over all training events; None: all 1
     prepared: Mapping[str, Arrays] = field(default_factory=dict)  # name of a loss -> its `Loss.prepare`, (B, ...)
@@ -67,7 +67,7 @@ class Examples:
             self,
             nodes=self.nodes[rows],
             truth=self.truth[rows],
-            revealed=None if self.revealed is None else self.revealed[rows],
+            visible=None if self.visible is None else self.visible[rows],
             columns=taken(self.columns),
             weights=None if self.weights is None else self.weights[rows],
             prepared={name: taken(arrays) for name, arrays in self.prepared.items()},
@@ -77,12 +77,10 @@ class Examples:
     def topology(self) -> Topology:
         return self.recipe.topology
 
-    @cached_property
+    @property
     def tokens(self) -> npt.NDArray[np.uint8] | None:
-        """(B, T, N, N): the tokens that a network gets as input."""
-        if self.revealed is None:
-            return None
-        return visible_tokens(self.topology, self.truth, self.revealed, self.nodes.mask)
+        """(B, T, N, N): the tokens that a network gets as input; None if it has none."""
+        return self.visible if self.recipe.network.tokens else None
 
 
 class Loss(ABC):
