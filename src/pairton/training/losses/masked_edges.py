@@ -52,7 +52,8 @@ class MaskedEdges(Loss):
         if examples.visible is not None and examples.recipe.loss.settings["entries"] == "next":
             order = [topology.type_index(name) for stage in topology.stages for name in stage.types]
             order = list(dict.fromkeys(order))
-            first = np.argmax(hidden.any(axis=(2, 3))[:, order], axis=1)  # the first type with something to find
+            # the first type with something to find
+            first = np.argmax(np.asarray(hidden.any(axis=(2, 3)))[:, order], axis=1)
             hidden = hidden & (np.arange(len(order)) == np.array(order)[first][:, None])[:, :, None, None]
         if examples.recipe.network.scores_triplets:
             with_edges = np.array([name not in triplet_types(topology) for name in topology.types])
