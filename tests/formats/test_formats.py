@@ -442,6 +442,6 @@ def test_a_stored_tree_that_is_no_longer_allowed_does_not_lock_the_file(tmp_path
         said = json.loads(file.attrs[KEY])
         said["topology"]["particles"] = {"t": ["q1", "q2", "b"]}
         file.attrs[KEY] = json.dumps(said)
-    with pytest.raises(TopologyError, match=r"give them the same name.*or read this file with --topology"):
+    with pytest.raises(TopologyError, match=r"give them one name.*or read this file with --topology"):
         read(path)
     assert len(read(path, topology="ttbar_allhad")) == 5

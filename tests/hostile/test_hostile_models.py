@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import onnx_makers
-from onnx_makers import LARGE, LEAKS, ODD, SECRET, SLOW, by_the_event, other_format
+from onnx_makers import LARGE, LEAKS, ODD, SECRET, by_the_event, long_chain, other_format
 from pairton._common.worker import Limits
 from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
@@ -58,9 +58,8 @@ def test_a_graph_that_ends_its_worker_ends_a_command_with_one_line(model_folder,
     assert not (tmp_path / "out.parquet").exists()
 
 
-@pytest.mark.parametrize("maker", SLOW, ids=lambda maker: maker.__name__)
-def test_graphs_that_ask_for_too_much_time_are_stopped(model_folder, tmp_path, maker):
-    path = write(tmp_path, maker((model_folder / "model.onnx").read_bytes()))
+def test_a_graph_that_asks_for_too_much_time_is_stopped(model_folder, tmp_path):
+    path = write(tmp_path, long_chain((model_folder / "model.onnx").read_bytes()))
     with pytest.raises(ModelError, match=r"some\.onnx: stopped, since it took longer than 5 s"):
         predict(path, isolate=Limits(seconds=5))
 

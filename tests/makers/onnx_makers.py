@@ -174,12 +174,6 @@ def long_chain(payload, products=1000, size=3000):
     return with_nodes(payload, [*nodes, ("ReduceSum", [f"m{products}"], "loot")], size=[size, size])
 
 
-def slow_product(payload):
-    """One product of matrices that takes minutes is stopped."""
-    nodes = [("Expand", ["tiny", "size"], "m"), ("MatMul", ["m", "m"], "p"), ("ReduceSum", ["p"], "loot")]
-    return with_nodes(payload, nodes, tiny=[1e-40], size=[5500, 5500])
-
-
 def sparse(payload):
     """A sparse tensor, which the runtime expands to gigabytes, is refused."""
     model = onnx.load_from_string(payload)
@@ -254,4 +248,3 @@ ODD = (
     deep,
 )
 LARGE = (zeros, expanded, tiled, outer, many_axes, empty_tensor)
-SLOW = (long_chain, slow_product)

@@ -133,7 +133,7 @@ BAD = [
     ({"name": "x", "particles": {"a": ["q"]}}, ["lacks event"]),
     ({"name": "x", "event": ["a"], "particles": {"a": "qq"}}, ["'qq'", "list"]),
     ({"name": "x", "event": ["a b"], "particles": {}}, ["'a b'", "letters"]),
-    ({"name": "x", "event": ["a", 3], "particles": {}}, ["3", "a name, which may only have"]),
+    ({"name": "x", "event": ["a", 3], "particles": {}}, ["3", "must be a name of letters"]),
     ({"name": 7, "event": ["a"], "particles": {}}, ["name is 7", "a word such as"]),
     ([1, 2], ["[1, 2]", "mapping"]),
     ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "stages": [["c"]]}, ["'c'", "particles are a"]),
@@ -142,8 +142,8 @@ BAD = [
         {"name": "x", "event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}, "stages": [["t"], ["W"]]},
         ["children before parents"],
     ),
-    ({"name": "x", "event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "same name"]),
-    ({"name": "x", "event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "same name"]),
+    ({"name": "x", "event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "one name"]),
+    ({"name": "x", "event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "one name"]),
     ({"name": "x", "event": ["a", "a", "a1"], "particles": {"a": ["q"], "a1": ["q"]}}, ["a1", "two things"]),
     (
         {

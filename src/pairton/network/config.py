@@ -20,10 +20,10 @@ FEATURES = ("paper", "reference", "symmetric")
 class NetworkConfig:
     """The architecture and size of a network. The defaults are those of the paper.
 
-    >>> NetworkConfig(architecture="pairfomer")
+    >>> NetworkConfig(edges_from="pairs")
     Traceback (most recent call last):
-    pairton.errors.ConfigError: network.architecture is 'pairfomer', but must be one of pairformer, \
-symmetric, transformer, biased_transformer; did you mean 'pairformer'?
+    pairton.errors.ConfigError: network.edges_from is 'pairs', but must be one of single, pair, both; did you \
+mean 'pair'?
     """
 
     architecture: str = "pairformer"  # a trunk: pairformer, symmetric, transformer, biased_transformer

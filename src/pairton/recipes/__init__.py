@@ -13,7 +13,7 @@ def builtin_recipes() -> dict[str, Path]:
     """The names and files of the built-in recipes.
 
     >>> list(builtin_recipes())[:2]
-    ['cpu', 'iterative']
+    ['authors', 'cpu']
     """
     folder = Path(__file__).parent
     found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}

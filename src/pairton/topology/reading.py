@@ -219,8 +219,14 @@ def _builtin(name: str) -> Topology:
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
     """Load a decay tree: a built-in one (`pairton list topologies`), or a YAML file of Pairton or SPANet.
 
-    A `Topology` is returned as it is. TopologyError is raised if there is none of this name, or its file is not
-    valid.
+    Args:
+        name: A built-in name or the path of a file; a `Topology` is returned as it is.
+
+    Returns:
+        The tree.
+
+    Raises:
+        TopologyError: There is none of this name, or its file is not valid.
 
     Examples:
         >>> import pairton
