@@ -10,7 +10,7 @@ from pairton.decoding import BRANCHES, decode
 from pairton.decoding.branches import BRANCH, branch_plan, branch_sums
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology
-from pairton.topology.assignments import canonical
+from pairton.topology.assignments import canonical, canonical_within
 from pairton.topology.extras import labels_of
 
 JETS = {"SEQUENTIAL": {"Jets": {"pt": "log"}}}
@@ -127,16 +127,10 @@ def test_against_all_assignments(name, tmp_path):
                 assert np.isnan(particles[event, particle.index])
                 continue
             has_it = np.zeros(len(distinct), dtype=bool)
-            wanted = within(topology, particle, answers[[event]])
+            objects = canonical_within(topology, particle, answers[[event]])
             for other in topology.of_type(particle.type):
-                has_it |= (within(topology, other, distinct) == wanted).all(axis=1)
+                has_it |= (canonical_within(topology, other, distinct) == objects).all(axis=1)
             assert particles[event, particle.index] == pytest.approx(weights[has_it].sum(), rel=1e-3)
-
-
-def within(topology, particle, assignment):
-    from pairton.topology.assignments import canonical_within
-
-    return canonical_within(topology, particle, assignment)
 
 
 def canonical_in_branches(topology, assignments):

@@ -237,18 +237,6 @@ def test_permuting_the_jets_permutes_the_answer(topology, decoding, seed):
     )
 
 
-def test_padding_changes_nothing():
-    network = Network(TTH)
-    nodes = batch(9, events=6)
-    wide = np.concatenate([nodes.values["jet"], np.zeros((6, 3, 5), dtype=np.float32)], axis=1)
-    mask = np.concatenate([nodes.mask, np.zeros((6, 3), dtype=bool)], axis=1)
-    for decoding in ("steps", "one_shot", "beam", "exact", "one_by_one"):
-        narrow = decode(network, TTH, nodes, decoding=decoding)
-        padded = decode(network, TTH, jet_nodes(wide, mask), decoding=decoding)
-        np.testing.assert_array_equal(narrow.assignment, padded.assignment)
-        np.testing.assert_allclose(narrow.event_probability, padded.event_probability, rtol=1e-6)
-
-
 def test_a_top_chooses_its_w_where_one_comes_from_elsewhere():
     """Jets 0 1 and 3 4 and 6 7 are W; 2 goes with 6 7, 5 with 0 1: the W of 3 4 is the one alone."""
     edges = np.full((1, 2, 8, 8), -9.0, dtype=np.float32)

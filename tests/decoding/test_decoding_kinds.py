@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from enumeration import enumerate_assignments, log_normaliser, marginals, scores
+from enumeration import contains, enumerate_assignments, log_normaliser, scores
 from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.graph import adjacency, visible_tokens
 from pairton.decoding.terms import triplet_types
@@ -73,47 +73,12 @@ def layout_of(topology, jets=1, leptons=1):
     return topology.layout({"jet": needed["jet"] + jets, "lepton": needed["lepton"] + leptons, "met": 1})
 
 
-def every_assignment(topology, layout):
-    """All of them by itertools: products of permutations of each kind, one of each set of equivalent ones."""
-    places = {kind: [slot.index for slot in topology.slots if slot.kind == kind] for kind in topology.object_kinds}
-    pools = [itertools.permutations(topology.nodes(kind, layout), len(places[kind])) for kind in places]
-    found = set()
-    for picked in itertools.product(*pools):
-        row = np.zeros((1, len(topology.slots)), dtype=int)
-        row[0, list(itertools.chain(*places.values()))] = list(itertools.chain(*picked))
-        found.add(tuple(canonical(topology, row)[0].tolist()))
-    return found
-
-
 def slow_semi(edges, triplets, row):
     """The score of (q, q, b, b, l) written out."""
     q, p, b, c, lepton = row
     w, t, tl = (edges[SEMI.type_index(name)].astype(float) for name in ("W", "t", "tl"))
     total = w[q, p] - w[q, q] - w[p, p] + t[b, q] + t[b, p] - t[b, b] + triplets[0, q, p, b]
     return total + tl[c, lepton] - tl[c, c] - tl[lepton, lepton]
-
-
-# -- enumeration -------------------------------------------------------------------------------------------
-
-
-def test_every_assignment_is_listed_once(topology):
-    for more in ((0, 0), (1, 0), (1, 2)):
-        layout = layout_of(topology, *more)
-        rows = enumerate_assignments(topology, layout).assignments
-        wanted = every_assignment(topology, layout)
-        assert len(rows) == len(wanted) == topology.count_assignments(layout)
-        assert set(map(tuple, rows.tolist())) == wanted
-
-
-def test_scores_are_sums_of_gains():
-    layout = (5, 2, 1)
-    enumeration = enumerate_assignments(SEMI, layout)
-    nodes = batch(SEMI, layout, events=3, padding=False)
-    outputs = Tables(SEMI)(nodes, np.full((3, 3, 8, 8), 2))
-    for event, found in enumerate(scores(enumeration, outputs)):
-        parts = outputs["edges"][event], outputs["triplets"][event]
-        wanted = [slow_semi(*parts, row) for row in enumeration.assignments.tolist()]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 # -- tokens ------------------------------------------------------------------------------------------------
@@ -137,23 +102,6 @@ def test_matrices_by_hand():
     for name in ("W", "t"):
         matrix = drawn(free, free, free, "0001000", free, "0000010", free)
         np.testing.assert_array_equal(seen[SEMI.type_index(name)], matrix)
-
-
-def test_tokens_agree_with_the_truth_and_only_grow(topology):
-    layout = layout_of(topology)
-    every = enumerate_assignments(topology, layout).assignments
-    truth = every[np.random.default_rng(0).integers(len(every), size=10)].astype(int)
-    mask = np.ones((10, sum(layout)), dtype=bool)
-    edges, _ = adjacency(topology, truth, mask)
-    before = np.full(edges.shape, 2)
-    revealed = np.zeros((10, len(topology.particles)), dtype=bool)
-    for particle in sorted(topology.particles, key=lambda p: topology.height(p.type)):
-        revealed[:, particle.index] = True
-        now = visible_tokens(topology, truth, revealed, mask)
-        assert ((now == 2) | (now == edges)).all()
-        assert ((before == 2) | (now == before)).all()
-        before = now
-    np.testing.assert_array_equal(before, edges)
 
 
 # -- decoding ----------------------------------------------------------------------------------------------
@@ -188,7 +136,8 @@ def test_exact_is_the_best_of_all():
     for k in range(4):
         there = set(np.flatnonzero(nodes.mask[k]).tolist())
         parts = outputs["edges"][k], outputs["triplets"][k]
-        rows = [row for row in every_assignment(SEMI, (6, 2, 1)) if set(row) <= there]
+        every = enumerate_assignments(SEMI, (6, 2, 1)).assignments.tolist()
+        rows = [tuple(row) for row in every if set(row) <= there]
         table = {row: slow_semi(*parts, row) / 1.7 for row in rows}
         best = max(table, key=table.__getitem__)
         assert tuple(answer.assignment[k].tolist()) == best
@@ -213,12 +162,11 @@ def test_exact_equals_the_list_of_all_assignments(topology):
         np.testing.assert_array_equal(answer.assignment, found)
         chance = np.exp(values.max(axis=1) - log_normaliser(values))
         np.testing.assert_allclose(answer.event_probability, chance, rtol=1e-4)
-        present = marginals(enumeration, values)
+        assert len(enumeration.assignments) == topology.count_assignments(layout)
+        every = np.exp(values - log_normaliser(values)[:, None])
         for particle in topology.particles:
-            nodes_of = found[:, list(particle.slots)]
-            at = enumeration.candidates[particle.type].find(nodes_of)
-            wanted = present[particle.type][np.arange(6), at]
-            np.testing.assert_allclose(answer.particle_probability[:, particle.index], wanted, rtol=1e-4)
+            share = (every * contains(enumeration, particle, found)).sum(axis=1)
+            np.testing.assert_allclose(answer.particle_probability[:, particle.index], share, rtol=1e-4)
         assert np.isnan(answer.pattern_probability).all()  # the network knows complete events only
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from enumeration import enumerate_assignments
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.topology import load_topology, parse_topology
+from pairton.topology import builtin_topologies, load_topology, parse_topology
 from pairton.topology.assignments import canonical, present
 
 TTBAR = load_topology("ttbar_allhad")
@@ -123,13 +123,18 @@ def test_w_that_may_or_may_not_come_from_a_top():
     np.testing.assert_array_equal(seen["t"], adjacency(ttw, truth, EIGHT)[0][0, ttw.type_index("t")])
 
 
-@pytest.mark.parametrize("name", ["ttbar_allhad", "tth_allhad", "tttt_allhad", "hh4b"])
+@pytest.mark.parametrize("name", builtin_topologies())
 def test_tokens_agree_with_truth_and_only_grow(name):
     topology = load_topology(name)
     rng = np.random.default_rng(7)
-    n_jets = len(topology.slots) + 2
-    truth = np.stack([rng.permutation(n_jets)[: len(topology.slots)] for _ in range(20)])
-    mask = np.ones((20, n_jets), dtype=bool)
+    layout = topology.layout(
+        {kind: n + 2 for kind, n in zip(topology.kinds, topology.slots_per_kind, strict=True)}
+    )
+    truth = np.zeros((20, len(topology.slots)), dtype=int)
+    for kind in topology.object_kinds:
+        places = [slot.index for slot in topology.slots if slot.kind == kind]
+        truth[:, places] = [rng.permutation(topology.nodes(kind, layout))[: len(places)] for _ in range(20)]
+    mask = np.ones((20, sum(layout)), dtype=bool)
     edges, _ = adjacency(topology, truth, mask)
     before = np.full(edges.shape, 2)
     order = sorted(topology.particles, key=lambda p: topology.height(p.type))

@@ -7,29 +7,23 @@ import io
 
 import awkward as ak
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from enumeration import enumerate_assignments, log_normaliser, marginals, scores
 from pairton._common.worker import pack, unpack
-from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.graph import adjacency, visible_tokens
 from pairton.evaluation.scores import efficiencies
 from pairton.events import SPLITS, Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
-from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.formats.isolation import events_from_plain, events_to_plain
 from pairton.reconstruction.assigner import windows
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical, present
 from pairton.topology.extras import bin_names
-
-OF_PAIRS = [name for name, one in DECODINGS.items() if one.reads == "edges" and name != HYPER]  # for any tree
 
 TOPOLOGIES = tuple(load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad"))
 quick = settings(max_examples=25, deadline=None)
@@ -201,58 +195,6 @@ def test_complete_is_a_matter_of_the_particle_s_own_jets(topology, seed):
         np.testing.assert_array_equal(found[:, particle.index], expected)
 
 
-# -- likelihood and decoding -------------------------------------------------------------------------------
-
-
-def prediction(topology, n_jets, seed, scale, batch=3):
-    rng = np.random.default_rng(seed)
-    edges = rng.normal(0, scale, (batch, len(topology.types), n_jets, n_jets))
-    return {"edges": ((edges + edges.swapaxes(2, 3)) / 2).astype(np.float32)}
-
-
-@quick
-@given(st.sampled_from(TOPOLOGIES[:2]), seeds, st.floats(0.01, 30))
-def test_probabilities_are_probabilities(topology, seed, scale):
-    n_jets = len(topology.slots) + 1
-    enumeration = enumerate_assignments(topology, n_jets)
-    values = scores(enumeration, prediction(topology, n_jets, seed, scale))
-    normal = np.exp(values - log_normaliser(values)[:, None])
-    np.testing.assert_allclose(normal.sum(axis=1), 1, rtol=1e-4)
-    for name, found in marginals(enumeration, values).items():
-        assert (found > -1e-6).all()
-        assert (found < 1 + 1e-4).all()
-        # every event has as many of a type as the topology says
-        np.testing.assert_allclose(found.sum(axis=1), len(topology.of_type(name)), rtol=1e-3)
-
-
-@quick
-@given(
-    topologies,
-    st.sampled_from(list(OF_PAIRS)),
-    seeds,
-    st.floats(0.01, 100),
-    st.integers(0, 2),
-)
-def test_answers_are_assignments(topology, decoding, seed, scale, extra):
-    n_jets = len(topology.slots) + extra
-    found = prediction(topology, n_jets, seed, scale)
-    jets = np.zeros((3, n_jets, 5), dtype=np.float32)
-    jets[:, 0, 0] = np.arange(3)  # a beam asks for an event more than once
-
-    def predict(asked, _):
-        return {"edges": found["edges"][asked.values["jet"][:, 0, 0].astype(int)]}
-
-    answer = decode(predict, topology, Nodes.full({"jet": jets}), decoding=decoding)
-    for row in answer.assignment:
-        assert len(set(row.tolist())) == len(topology.slots)
-        assert (row >= 0).all()
-        assert (row < n_jets).all()
-    np.testing.assert_array_equal(canonical(topology, answer.assignment), answer.assignment)
-    for probability in (answer.event_probability, answer.particle_probability):
-        assert (probability >= 0).all()
-        assert (probability <= 1 + 1e-5).all()
-
-
 # -- metrics -----------------------------------------------------------------------------------------------
 
 
@@ -270,14 +212,6 @@ def test_efficiencies_count_what_is_right(topology, seed, data):
     for cells in efficiencies(topology, truth, other, n_jets).values():
         assert sum(cells[name].total for name in bin_names(topology)) == cells["inclusive"].total
         assert all(0 <= cell.correct <= cell.total for cell in cells.values())
-
-
-@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: t.name)
-def test_strategies_reach_the_corners(topology):
-    """That the events above are not all trivial: a check of the search itself."""
-    given_, _ = assignments(topology, 200, 1)
-    assert (given_ == -1).any()
-    assert present(topology, given_).any()
 
 
 def test_an_energy_beyond_single_precision_is_a_bad_jet():

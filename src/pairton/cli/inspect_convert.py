@@ -304,7 +304,7 @@ def _event(event: Events) -> Iterator[Table]:
     from rich import box
     from rich.table import Table
 
-    from pairton.events.events import MARKS
+    from pairton.events.event_checks import MARKS
     from pairton.events.inputs import MOMENTUM
     from pairton.events.vectors import mass_of
 

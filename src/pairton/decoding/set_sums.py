@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables, Table
+from pairton.decoding.index_tables import Table
+from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
 from pairton.topology.assignments import canonical
 
 __all__ = ["Best", "best", "log_normaliser", "log_scores", "log_sums", "marginals", "probabilities"]

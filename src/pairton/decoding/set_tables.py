@@ -28,6 +28,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding.index_tables import (
+    Filling,
+    Index,
+    Ints,
+    Masks,
+    RowIndex,
+    Table,
+    disjoint,
+    index_table,
+    keys_of,
+    masks_of,
+)
 from pairton.decoding.patterns import Pattern, plan_of
 from pairton.errors import ModelError
 from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
@@ -41,52 +53,19 @@ __all__ = [
     "Leaf",
     "Product",
     "SetTables",
-    "Table",
     "allowed_nodes",
     "count_sums",
     "exact_limit",
     "hypotheses",
     "largest_count",
-    "masks_of",
     "set_tables",
 ]
 
 KEPT_BYTES = 2**26  # memory for cached tables of all layouts
 MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
 MOST_OBJECTS = 64  # per event: bits of an integer
-BLOCK = 2**17  # pairs of sets that are compared at a time
 
 Allowed = tuple[tuple[int, ...], ...]
-Ints = npt.NDArray[np.integer[Any]]
-Index = npt.NDArray[np.intp]
-Table = npt.NDArray[np.int32]
-Masks = npt.NDArray[np.uint64]  # sets of objects
-
-
-class RowIndex:
-    """Finds rows of integers from 0 to `base` - 1 in a table (C, columns) of different rows."""
-
-    def __init__(self, table: Ints, base: int) -> None:
-        keys = _keys(table, base)
-        self._base, self.order = base, np.argsort(keys)
-        self._keys = keys[self.order]
-
-    def find(self, rows: Ints) -> Index:
-        """(B,): the number of each row (B, columns) in the table, -1 if it is not there."""
-        if not len(self._keys):
-            return np.full(len(rows), -1)
-        keys = _keys(rows, self._base)
-        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        same = (self._keys[place] == keys) & ((rows >= 0) & (rows < self._base)).all(axis=1)
-        return np.where(same, self.order[place], -1)
-
-
-def _keys(rows: Ints, base: int) -> npt.NDArray[np.int64]:
-    """(C,): one integer that sorts like the row."""
-    key = np.zeros(len(rows), dtype=np.int64)
-    for column in rows.T:
-        key = key * base + column
-    return key
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +111,7 @@ class Partners:
     def sets(self) -> Table:
         """(K, own sets): for each set, the other sets that are disjoint from it."""
         most = max((np.bincount(one).max(initial=0) for one, _ in disjoint(self.own, self.other)), default=0)
-        table = _Filling(len(self.own), most, len(self.other))
+        table = Filling(len(self.own), most, len(self.other))
         for one, two in disjoint(self.own, self.other):
             table.add(one, two)
         return table.rows
@@ -191,7 +170,7 @@ class SetTables:
             for child in {name for name, _ in known.children}:
                 index = np.stack([rows for name, rows in known.children if name == child], axis=1)
                 rows = np.repeat(np.arange(len(index)), index.shape[1])
-                table = _index_table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
+                table = index_table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
                 result[child][parent] = table
         return result
 
@@ -372,7 +351,7 @@ def _make_tables(topology: Topology, allowed: Allowed, complete_only: bool) -> S
     for spec in plan.specs:
         if spec.type:
             masks, set_of = np.unique(masks_of(candidates[spec.type].objects), return_inverse=True)
-            ways = _index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
+            ways = index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
             entries.append(Leaf(spec.type, masks, (ways,), set_of))
         else:
             entries.append(_product(plan.number(spec.left), plan.number(spec.right), spec.degree > 1, entries))
@@ -405,7 +384,7 @@ def _candidates(
         children = [(child, index[row]) for child, index in children]
         if product_name in decays:
             children.append((product_name, option))
-    order = np.lexsort((_keys(objects, base), used))
+    order = np.lexsort((keys_of(objects, base), used))
     return Candidates(objects[order], tuple((child, index[order]) for child, index in children), base)
 
 
@@ -423,45 +402,10 @@ def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Produc
         masks, group = np.unique(np.concatenate([masks, unions]), return_inverse=True)
         counts = np.bincount(group, np.append(counts, np.ones(len(unions)))).astype(np.int64)
     most = int(counts.max(initial=0))
-    tables = [_Filling(len(masks), most, len(sets)) for sets in (one, two)]
+    tables = [Filling(len(masks), most, len(sets)) for sets in (one, two)]
     for i, j, unions in ways():
         group = np.searchsorted(masks, unions)
         tables[0].add(group, i)
         tables[1].add(group, j)
     partners = Partners(one, two, masks), Partners(two, one, masks)
     return Product(left, right, power, masks, (tables[0].rows, tables[1].rows), partners)
-
-
-def disjoint(left: Masks, right: Masks) -> Iterator[tuple[Index, Index]]:
-    """Indices of all pairs of disjoint sets, in order and in blocks, since there may be millions."""
-    step = max(1, BLOCK // max(1, len(right)))
-    for start in range(0, len(left), step):
-        one, two = np.nonzero((left[start : start + step, None] & right) == 0)
-        yield one + start, two
-
-
-class _Filling:
-    """A table (K, n) that is filled block by block: column g has the values of group g in order, then `fill`."""
-
-    def __init__(self, n: int, most: int, fill: int) -> None:
-        self.rows = np.full((most, n), fill, dtype=np.int32)
-        self._held = np.zeros(n, dtype=np.int64)
-
-    def add(self, group: Index, value: Index) -> None:
-        order = np.argsort(group, kind="stable")
-        group, counts = group[order], np.bincount(group, minlength=len(self._held))
-        place = np.arange(len(group)) - (np.cumsum(counts) - counts - self._held)[group]
-        self.rows[place, group] = value[order]
-        self._held += counts
-
-
-def _index_table(group: Index, value: Index, n: int, fill: int) -> Table:
-    """(K, n): column g has the values of group g in order, then `fill`."""
-    table = _Filling(n, np.bincount(group, minlength=n).max(initial=0), fill)
-    table.add(group, value)
-    return table.rows
-
-
-def masks_of(objects: Ints) -> Masks:
-    """(C,): each row of objects (C, slots) as a set."""
-    return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))

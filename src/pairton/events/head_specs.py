@@ -26,7 +26,7 @@ from pairton._common.configuration import configure
 from pairton.errors import ConfigError, TrainingError, nearest, shown
 from pairton.topology import Topology
 
-__all__ = ["EVENT", "IN_GEV", "TURNING", "HeadSpec", "Place", "labels_of", "parse_head", "places_of", "slot_paths"]
+__all__ = ["EVENT", "IN_GEV", "TURNING", "HeadSpec", "Place", "labels_of", "parse_head", "places_of"]
 
 TURNING = ("px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
 IN_GEV = ("px", "py", "pz", "pt", "mass", "energy")  # numbers that have the energy scale of the objects
@@ -136,25 +136,11 @@ def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
         return (Place("", ()),)
     if of in topology.types:
         return tuple(Place(particle.name, particle.slots) for particle in topology.of_type(of))
-    paths = slot_paths(topology)
-    each = zip(topology.slots, paths, strict=True)
-    found = tuple(Place(slot.name, (slot.index,)) for slot, path in each if f".{path}".endswith(f".{of}"))
+    found = tuple(Place(s.name, (s.index,)) for s in topology.slots if f".{s.path}".endswith(f".{of}"))
     if not found or "." not in of:
-        known = [EVENT, *topology.types, *dict.fromkeys(paths)]
+        known = [EVENT, *topology.types, *dict.fromkeys(slot.path for slot in topology.slots)]
         raise ConfigError(f"of is {shown(of)}, but must be one of {', '.join(known)}{nearest(of, known)}")
     return found
-
-
-def slot_paths(topology: Topology) -> list[str]:
-    """The name of each slot without numbers: t.W.q."""
-    decays = dict(topology.decays)
-    paths = [""] * len(topology.slots)
-    for particle in topology.particles:
-        chain = [topology.particles[index].type for index in topology.ancestry(particle.index)][::-1]
-        names = [name for name in decays.get(particle.type, ()) if name not in decays]
-        for slot, name in zip(particle.own_slots, names or [""], strict=True):
-            paths[slot] = ".".join([*chain, name] if name else chain)
-    return paths
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,7 @@ def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent:
                 children = [c for c in particle.children if topology.particles[c].type == name]
                 fill(particles, children, name, particle.type, mothers)
             else:
-                leaves = [product for product in products if product not in decays]
-                own = [s for s, leaf in zip(particle.own_slots, leaves, strict=True) if leaf == name]
+                own = [slot for slot in particle.own_slots if topology.slots[slot].product == name]
                 fill(slots, own, name, particle.type, mothers)
     return np.where(slots >= 0, entry[slots], -1) if len(entry) else slots
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
 from pairton.events import Events
-from pairton.events.events import MARKS
+from pairton.events.event_checks import MARKS
 from pairton.events.inputs import EVIDENCE
 from pairton.formats.column_files import CompleteOrNothing
 from pairton.formats.columns import FLAVOURS, Wanted

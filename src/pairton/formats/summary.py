@@ -11,7 +11,7 @@ import numpy as np
 
 from pairton.errors import InputError
 from pairton.events import Events, Status
-from pairton.events.events import MARKS
+from pairton.events.event_checks import MARKS
 from pairton.topology import JET, Topology
 from pairton.topology.kinds import KINDS
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pairton.errors import OutputError
 from pairton.events import Events
-from pairton.events.events import MARKS
+from pairton.events.event_checks import MARKS
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import mass_of
 from pairton.formats.base import DEFAULT_CHUNK, Writer

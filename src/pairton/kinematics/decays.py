@@ -64,13 +64,8 @@ class Decay:
 
 def _slot_codes(topology: Topology) -> list[set[int]]:
     """The PDG codes of each slot."""
-    decays, codes = dict(topology.decays), codes_of(topology)
-    found: list[set[int]] = [set()] * len(topology.slots)
-    for particle in topology.particles:
-        products = [name for name in decays.get(particle.type, (particle.type,)) if name not in decays]
-        for slot, name in zip(particle.own_slots, products, strict=True):
-            found[slot] = set(codes.get(name, ()))
-    return found
+    codes = codes_of(topology)
+    return [set(codes.get(slot.product, ())) for slot in topology.slots]
 
 
 def is_b(topology: Topology) -> list[bool]:

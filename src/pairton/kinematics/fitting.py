@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from pairton.decoding import Decoded, Outputs
 from pairton.decoding.exact import Sums
-from pairton.decoding.set_sums import best, log_normaliser, log_sums, marginals
+from pairton.decoding.set_sums import best, marginals
 from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
 from pairton.errors import EventsError
 from pairton.events.inputs import Inputs
@@ -63,12 +63,12 @@ class Permutations(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """Ranked permutations, before they are turned into probabilities."""
+    """The best permutations of a block of events; fitted quantities are NaN where there is no permutation."""
 
     assignment: npt.NDArray[np.int32]  # (B, k, S)
-    total: Floats  # (B, k): log L with tags
+    probability: Floats  # (B, k); 0 where there is no permutation
+    particle_probability: Floats  # (B, P): of the first permutation
     outputs: Outputs  # (B, k) or (B, k, places)
-    scores: dict[str, Floats]  # type -> (C, B): own scores of candidates, for the exact sums
 
 
 class KinematicFit:
@@ -103,59 +103,34 @@ class KinematicFit:
 
         The events must have the same layout. An event without an allowed permutation has no answer.
         """
-        answer = Decoded.empty(self.topology, len(nodes))
         topology, n = self.topology, len(nodes)
-        sizes = {
-            "slot": len(topology.slots),
-            "particle": len(topology.particles),
-            "neutrino": len(topology.neutrinos),
-        }
-        shapes = {name: (n, *(sizes[axis] for axis in axes)) for name, axes in self.axes.items()}
+        answer = Decoded.empty(topology, n)
+        places = {"slot": topology.slots, "particle": topology.particles, "neutrino": topology.neutrinos}
+        shapes = {name: (n, *(len(places[axis]) for axis in axes)) for name, axes in self.axes.items()}
         outputs = {name: np.full(shape, np.nan, dtype=np.float32) for name, shape in shapes.items()}
         listed = 1 if self.independent else self._listed(nodes, self.settings.permutations)
-        for events, tables, some in self._blocks(nodes, listed):
-            found = self._ranked(tables, some, listed)
-            (rows,) = np.nonzero(np.isfinite(found.total[:, 0]))
-            if not len(rows):
-                continue
-            at = events.start + rows
-            answer.assignment[at] = found.assignment[rows, 0]
-            if self.independent:
-                own = {name: values[:, rows] for name, values in found.scores.items()}
-                sums = Sums(tables, own, None, *marginals(tables, own))
-                answer.event_probability[at] = np.exp(found.total[rows, 0] - sums.log_normaliser)
-                answer.particle_probability[at] = sums.particle_probability(found.assignment[rows, 0])
-            else:
-                chance = _shares(found.total[rows])
-                answer.event_probability[at] = chance[:, 0]
-                answer.particle_probability[at] = _marginals(self.topology, found.assignment[rows], chance)
-            answer.exact[at] = self.independent or self.topology.count_assignments(nodes.layout) <= listed
-            for name, values in found.outputs.items():
-                outputs[name][at] = values[rows, 0]
+        exact = self.independent or topology.count_assignments(nodes.layout) <= listed
+        for events, ranked in self._blocks(nodes, listed):
+            possible = ranked.probability[:, 0] > 0
+            answer.assignment[events] = ranked.assignment[:, 0]
+            answer.event_probability[events] = np.where(possible, ranked.probability[:, 0], np.nan)
+            answer.particle_probability[events] = ranked.particle_probability
+            answer.exact[events] = possible & exact
+            for name, values in ranked.outputs.items():
+                outputs[name][events] = values[:, 0]
         return answer, outputs
 
     def permutations(self, nodes: Nodes, k: int | None = None) -> Permutations:
         """The k best permutations of each event; the default of k is `settings.permutations`."""
         most = self._listed(nodes, self.settings.permutations if k is None else k)
-        parts = []
-        for _, tables, some in self._blocks(nodes, most):
-            found = self._ranked(tables, some, most)
-            chance = np.zeros_like(found.total)
-            (rows,) = np.nonzero(np.isfinite(found.total[:, 0]))
-            if self.independent and len(rows):
-                own = {name: values[:, rows] for name, values in found.scores.items()}
-                chance[rows] = np.exp(found.total[rows] - log_normaliser(log_sums(tables, own))[:, None])
-            elif len(rows):
-                chance[rows] = _shares(found.total[rows])
-            value = found.outputs["log_likelihood"].astype(np.float64)
-            log_likelihood = np.where(np.isfinite(found.total), value, -np.inf)
-            parts.append(Permutations(found.assignment, log_likelihood, chance, found.outputs))
+        parts = [ranked for _, ranked in self._blocks(nodes, most)]
         if not parts:
             raise EventsError("these events have no missing energy, which the fit of a neutrino needs")
         outputs = {name: np.concatenate([part.outputs[name] for part in parts]) for name in self.axes}
+        log_likelihood = outputs["log_likelihood"].astype(np.float64)
         return Permutations(
             np.concatenate([part.assignment for part in parts]),
-            np.concatenate([part.log_likelihood for part in parts]),
+            np.where(np.isnan(log_likelihood), -np.inf, log_likelihood),
             np.concatenate([part.probability for part in parts]),
             outputs,
         )
@@ -166,17 +141,17 @@ class KinematicFit:
         """The number of permutations, at least 1 and at most `most`."""
         return max(1, min(most, self.topology.count_assignments(nodes.layout)))
 
-    def _blocks(self, nodes: Nodes, listed: int) -> Iterator[tuple[slice, SetTables, Observed]]:
-        """Blocks of events to fit at once; none if neutrinos need missing energy and there is none."""
+    def _blocks(self, nodes: Nodes, k: int) -> Iterator[tuple[slice, _Ranked]]:
+        """The k best permutations of blocks of events; none if neutrinos lack missing energy."""
         if not self.can_fit(nodes.layout):
             return
         tables = set_tables(self.topology, allowed_nodes(self.topology, nodes.layout), complete_only=True)
         observed = observe(nodes, self.inputs, self.settings)
-        fits = max(listed, *(len(tables.candidates[name].objects) for name in self.roots))
+        fits = max(k, *(len(tables.candidates[name].objects) for name in self.roots))
         step = max(1, FITS_AT_ONCE // fits)
         for start in range(0, len(nodes), step):
             events = slice(start, min(start + step, len(nodes)))
-            yield events, tables, observed.take(events)
+            yield events, self._ranked(tables, observed.take(events), k)
 
     def _ranked(self, tables: SetTables, some: Observed, k: int) -> _Ranked:
         """The k best permutations; they are fitted as a whole unless root particles are independent."""
@@ -194,15 +169,28 @@ class KinematicFit:
             value = self._compared(problem, found, value)
             value = value.reshape(len(objects), -1) + some.tag_terms(objects, is_b(self.topology))
             total = np.where(np.isfinite(total), value.T, -np.inf)
-        fitted = fitted_outputs(problem, found)
-        outputs = {name: _by_event(values, len(objects)) for name, values in fitted.items()}
+        outputs = {
+            name: values.reshape(len(objects), -1, *values.shape[1:]).swapaxes(0, 1)  # (B, k, ...)
+            for name, values in fitted_outputs(problem, found).items()
+        }
         if not self.independent:
             order = np.argsort(-total, axis=1, kind="stable")
             row = np.arange(len(order))[:, None]
             total, assignment = total[row, order], assignment[row, order]
             outputs = {name: values[row, order] for name, values in outputs.items()}
-        assignment[~np.isfinite(total)] = -1
-        return _Ranked(assignment, total, outputs, own)
+        none = ~np.isfinite(total)
+        assignment[none] = -1
+        for values in outputs.values():
+            values[none] = np.nan
+        if self.independent:
+            sums = Sums(tables, own, None, *marginals(tables, own))
+            norm, particles = sums.log_normaliser, sums.particle_probability(assignment[:, 0])
+            probability = np.exp(total - np.where(np.isfinite(norm), norm, 0)[:, None])
+        else:
+            weight = np.exp(total - np.where(none[:, :1], 0, total[:, :1]))  # the first is the largest
+            probability = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1)
+            particles = _marginals(self.topology, assignment, probability)
+        return _Ranked(assignment, probability, particles, outputs)
 
     def _candidates(self, tables: SetTables, some: Observed) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """The candidates of each root type: log L with tags (C, B), and fitted parameters (D, C, B)."""
@@ -246,11 +234,6 @@ class KinematicFit:
         return result
 
 
-def _by_event(values: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
-    """(B, k, ...): results of fits (k B, ...), by event."""
-    return values.reshape(k, -1, *values.shape[1:]).swapaxes(0, 1)
-
-
 def _own_scores(tables: SetTables, scores: Mapping[str, Floats]) -> dict[str, Floats]:
     """Type -> (C, B): the score of each candidate minus those of its children; 0 for types that are no roots."""
     events = next(iter(scores.values())).shape[1]
@@ -263,14 +246,11 @@ def _own_scores(tables: SetTables, scores: Mapping[str, Floats]) -> dict[str, Fl
     return own
 
 
-def _shares(total: Floats) -> Floats:
-    """(B, k): exp(total), normalised to a sum of 1 per event."""
-    weight = np.exp(total - total.max(axis=1, keepdims=True))
-    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
-
-
 def _marginals(topology: Topology, assignment: Ints, chance: Floats) -> Floats:
-    """(B, P): for each particle of the first permutation, the probability of all (B, k, S) that contain it."""
+    """(B, P): for each particle of the first permutation, the probability of all (B, k, S) that contain it.
+
+    NaN in events without a permutation.
+    """
     events, k, slots = assignment.shape
     flat = assignment.reshape(-1, slots)
     found = {p.index: canonical_within(topology, p, flat).reshape(events, k, -1) for p in topology.particles}
@@ -281,6 +261,7 @@ def _marginals(topology: Topology, assignment: Ints, chance: Floats) -> Floats:
         for other in topology.of_type(particle.type):
             same |= (found[other.index] == first).all(axis=2)
         result[:, particle.index] = (chance * same).sum(axis=1)
+    result[chance[:, 0] == 0] = np.nan
     return result
 
 

@@ -36,8 +36,14 @@ class Slot:
 
     index: int
     name: str  # "t1.W.q1"
+    path: str  # names without numbers: "t.W.q"
     particle: int  # index of the particle that decays directly to it
     kind: str = JET
+
+    @property
+    def product(self) -> str:
+        """Its name in the decay: "q"."""
+        return self.path.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -101,24 +107,32 @@ class Topology:
     def __post_init__(self) -> None:
         particles, slots = list[Any](), list[Slot]()
         for name, label in _numbered(self.event):
-            self._grow(name, label, -1, particles, slots)
+            self._grow(name, (label, name), -1, particles, slots)
         object.__setattr__(self, "particles", tuple(particles))
         object.__setattr__(self, "slots", tuple(slots))
 
-    def _grow(self, name: str, label: str, parent: int, particles: list[Any], slots: list[Slot]) -> int:
-        """Add a particle and all below it, depth first, parents before their children; return its index."""
+    def _grow(
+        self, name: str, paths: tuple[str, str], parent: int, particles: list[Any], slots: list[Slot]
+    ) -> int:
+        """Add a particle and all below it, depth first, parents before their children; return its index.
+
+        paths: with and without numbers
+        """
         index, first, decays, kinds = len(particles), len(slots), dict(self.decays), dict(self.objects)
         particles.append(None)  # reserves the place before those of its children
         children, own = [], []
-        below = [(product_name, f"{label}.{part}") for product_name, part in _numbered(decays.get(name, ()))]
-        for product_name, path in below or [(name, label)]:  # a plain object at the root is its own slot
+        below = [
+            (product_name, (f"{paths[0]}.{part}", f"{paths[1]}.{product_name}"))
+            for product_name, part in _numbered(decays.get(name, ()))
+        ]
+        for product_name, both in below or [(name, paths)]:  # a plain object at the root is its own slot
             if product_name in decays:
-                children.append(self._grow(product_name, path, index, particles, slots))
+                children.append(self._grow(product_name, both, index, particles, slots))
             else:
                 own.append(len(slots))
-                slots.append(Slot(len(slots), path, index, kinds.get(product_name, JET)))
+                slots.append(Slot(len(slots), *both, index, kinds.get(product_name, JET)))
         inside = tuple(range(first, len(slots)))
-        particles[index] = Particle(index, label, name, parent, tuple(children), tuple(own), inside)
+        particles[index] = Particle(index, paths[0], name, parent, tuple(children), tuple(own), inside)
         return index
 
     def to_dict(self) -> dict[str, Any]:

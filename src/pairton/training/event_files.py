@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairton.errors import TopologyError
-from pairton.events.head_specs import EVENT, places_of, slot_paths
+from pairton.events.head_specs import EVENT, places_of
 from pairton.reconstruction.result import own_columns
 from pairton.reconstruction.result_columns import place_titles
 from pairton.spanet.spanet_event import MOMENTUM_FEATURES, PARTICLE, WHOLE, Feature, Quantity, SpanetEvent
@@ -75,7 +75,8 @@ def heads_of(event: SpanetEvent, topology: Topology) -> dict[str, dict[str, Any]
 
 def _owners(topology: Topology) -> dict[str, str]:
     """SPANet's EVENT, t1/PARTICLE, t1/b -> the `of` of our heads: event, t, t.b."""
-    found = {WHOLE: EVENT, **dict(zip(labels_of(topology, "spanet"), slot_paths(topology), strict=True))}
+    paths = [slot.path for slot in topology.slots]
+    found = {WHOLE: EVENT, **dict(zip(labels_of(topology, "spanet"), paths, strict=True))}
     for particle in topology.particles:
         if (name := _spanet_name(topology, particle.slots)) is not None:
             found.setdefault(f"{name}/{PARTICLE}", particle.type)
