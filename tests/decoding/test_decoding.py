@@ -12,9 +12,7 @@ from chains import slow_chain
 from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.decodings import LISTED
 from pairton.decoding.graph import visible_tokens
-from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
-from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
-from pairton.decoding.terms import candidate_scores, triplet_types
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology
@@ -408,22 +406,6 @@ def test_exact_is_brute_force_over_permutations():
         for particle, jets_of in ((0, best[:3]), (2, best[3:])):
             wanted = sum(np.exp(v - norm) for row, v in table.items() if jets_of in (row[:3], row[3:]))
             np.testing.assert_allclose(answer.particle_probability[k, particle], wanted, rtol=1e-4)
-
-
-@pytest.mark.parametrize("n_jets", [12, 13])
-def test_four_tops_are_exact(n_jets):
-    """No chain of steps can find more, and a chain of its gains at once seldom finds as much."""
-    nodes, network = batch(n_jets, events=5), Network(TTTT, potentials=True, sharpness=0.5)
-    answer, chain = (decode(network, TTTT, nodes, decoding=name) for name in ("exact", "one_shot"))
-    assert answer.exact.all()
-    outputs = network(nodes, np.full((5, 2, n_jets, n_jets), 2))
-    tables = set_tables(TTTT, allowed_nodes(TTTT, n_jets), complete_only=True)
-    scores = candidate_scores(tables, outputs)
-    best, other = (log_scores(tables, scores, hypotheses(tables, a.assignment)) for a in (answer, chain))
-    assert (best >= other - 1e-4).all()
-    assert (best > other + 1e-3).any()
-    norm = log_normaliser(log_sums(tables, scores))
-    np.testing.assert_allclose(answer.event_probability, np.exp(best - norm), rtol=1e-5)
 
 
 def test_record_shows_what_was_seen_and_chosen():

@@ -77,24 +77,6 @@ def test_events_cut_anywhere_and_joined_are_the_same(found, data):
 
 
 @quick
-@given(events())
-def test_selection_keeps_good_events_and_their_labels(found):
-    chosen = found.select()
-    assert len(chosen) == int(found.selected.sum())
-    assert (chosen.status == Status.OK).all()
-    cuts = found.topology.selection.cuts("jet")
-    assert ak.all(chosen.jets.pt >= cuts.pt)
-    assert ak.all(abs(chosen.jets.eta) <= cuts.abs_eta)
-    assert (chosen.truth < chosen.n_jets[:, None]).all()
-    before = {tuple(row): k for k, row in enumerate(found.ids.tolist())}
-    for row, key in enumerate(chosen.ids.tolist()):
-        old = before[tuple(key)]
-        for slot, jet in enumerate(chosen.truth[row]):
-            if jet >= 0:  # the same jet as before, wherever it is now
-                assert chosen.jets.pt[row][jet] == found.jets.pt[old][found.truth[old, slot]]
-
-
-@quick
 @given(events(), seeds)
 def test_every_event_is_in_one_split(found, seed):
     member = np.array([found.in_split(name) for name in SPLITS])

@@ -40,13 +40,6 @@ def same(a, b):
     assert ak.array_equal(ak.Array(a.columns["run"]), ak.Array(b.columns["run"]))
 
 
-def test_slices_put_together_again_are_the_whole():
-    events = random_events()
-    same(Events.concatenate([events[:7], events[7:7], events[7:150], events[150:]]), events)
-    mask = events.n_jets > 5
-    same(events[mask], events[np.nonzero(mask)[0]])
-
-
 def test_many_parts_are_joined_in_linear_time_and_memory(monkeypatch):
     """Every part looked at the fields of all others, and a slice brought all objects of its array."""
     events, calls, fields = random_events(), [], ak.fields
@@ -163,16 +156,6 @@ def test_select_drops_jets_and_keeps_truth_on_the_same_jet():
                 assert not events.passes["jet"][before][then]
                 lost += 1
     assert lost > 0
-
-
-def test_split_does_not_depend_on_order_chunks_or_selection():
-    events = random_events(3000, high=8)
-    where = {tuple(i): name for name in SPLITS for i in events[events.in_split(name)].ids}
-    assert len(where) == len(events)
-    shuffled = events[np.random.default_rng(1).permutation(len(events))]
-    for part in (shuffled, shuffled[10:500], events[events.n_jets == 7]):
-        for name in SPLITS:
-            assert all(where[tuple(i)] == name for i in part[part.in_split(name)].ids)
 
 
 def test_split_fractions_and_seeds():
