@@ -30,6 +30,7 @@ def generate(
     seed: int = 1,
     keep: str = "selected",
     filtered: bool = False,
+    copies: int = 1,
     lhe: str | Path | None = None,
     card: Card | str | Path = "atlas",
     pythia: Sequence[str] = (),
@@ -51,6 +52,8 @@ def generate(
         keep: Which events to write: `all`, `selected` (those that pass the topology's selection), or
             `reconstructible` (of those, the events in which at least one particle has all its objects).
         filtered: Drop events with soft or forward quarks before the shower. Faster, and biased.
+        copies: How many times each collision passes the detector. Copies share their id; use them to train, never
+            to test.
         lhe: A Les Houches file of another generator.
         card: The detector: a built-in card, a YAML file or a `Card`.
         pythia: Additional Pythia settings, one string per setting.
@@ -89,6 +92,7 @@ def generate(
         seed=seed,
         keep=keep,
         filtered=filtered,
+        copies=copies,
         lhe=lhe,
         card=card,
         pythia=tuple(pythia),

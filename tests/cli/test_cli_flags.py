@@ -41,7 +41,7 @@ FLAGS = {
     "inspect": READING | {"--strict", "--json", "--verify"},
     "convert": READING | {"--keep", "--variation", "--strict", "--to", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
-    | {"--jobs", "--resume", "--force"},
+    | {"--copies", "--jobs", "--resume", "--force"},
     "train": {"--data", "--out", "--init", "--topology", "--resume", "--force", "--folds", "--seed", "--devices"}
     | {"--threads"},
     "export": {

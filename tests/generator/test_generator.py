@@ -28,12 +28,15 @@ from pairton.errors import (
     OutputError,
     PairtonError,
 )
+from pairton.events.events import SPLITS
+from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
 from pairton.formats import files
 from pairton.generator.production import Task, make_chunk, parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, flatten, load_processes, scan
 from pairton.generator.settings import MAX_CHUNKS, make_settings, pythia_seed
-from pairton.topology import load_topology
+from pairton.generator.simulation import slot_entries
+from pairton.topology import builtin_topologies, load_topology, parse_topology
 
 pythia8 = pytest.importorskip("pythia8mc")
 pytest.importorskip("fastjet")
@@ -166,13 +169,37 @@ def test_resume_of_a_finished_sample_removes_only_its_own_chunks(tmp_path, seed)
     assert [path.name for path in tmp_path.iterdir()] == ["out.h5"]
 
 
-def test_fewer_events_are_the_first_of_more():
-    settings = small()
+@pytest.mark.parametrize("copies", [1, 2])
+def test_fewer_events_are_the_first_of_more(copies):
+    settings = small(copies=copies)
     few, _ = run_chunk(settings, 0, 7)
     more, _ = run_chunk(settings, 0, 10)
-    assert few.ids.tolist() == more.ids[:7].tolist()
-    assert ak.to_list(few.jets) == ak.to_list(more.jets[:7])
-    assert few.truth.tolist() == more.truth[:7].tolist()
+    assert len(few) == 7 * copies
+    assert few.ids.tolist() == more.ids[: len(few)].tolist()
+    assert ak.to_list(few.jets) == ak.to_list(more.jets[: len(few)])
+    assert few.truth.tolist() == more.truth[: len(few)].tolist()
+
+
+def test_copies_are_one_collision_in_another_detector(tmp_path):
+    path = tmp_path / "copies.h5"
+    counts = produce(small(10, copies=3), path)
+    assert (counts.tried, counts.simulated, counts.failed, counts.kept) == (10, 30, 0, 30)
+    assert counts.effective == 10  # they are not independent
+    copies, one = formats.read(str(path)), run_chunk(small(10), 0, 10)[0]
+    made = copies.metadata["generator"]
+    assert (made["copies"], made["counts"]["effective"]) == (3, 10)
+    assert copies.ids.tolist() == np.repeat(one.ids, 3, axis=0).tolist()
+    assert ak.to_list(copies.jets.pt[::3]) == ak.to_list(one.jets.pt)  # the first is the event without copies
+    assert ak.all(copies.jets.pt[::3, 0] != copies.jets.pt[1::3, 0])
+    for part in (fold_of(copies.ids, 3), *(copies.in_split(name, (0.4, 0.3, 0.3)) for name in SPLITS)):
+        assert len(set(part)) > 1
+        assert part.tolist() == np.repeat(part[::3], 3).tolist()
+    events, counts = run_chunk(
+        multijet := make_settings("multijet", 2, keep="all", copies=2).with_sizes(2, 2), 0, 2
+    )
+    single = run_chunk(replace(multijet, copies=1), 0, 2)[0].weights
+    assert events.weights.tolist() == np.repeat(single, 2).tolist()
+    assert counts.effective == pytest.approx(single.sum() ** 2 / (single**2).sum())
 
 
 def test_seeds_and_chunks_share_nothing():
@@ -187,12 +214,6 @@ def test_seeds_and_chunks_share_nothing():
     assert max(seeds) == MAX_SEED
 
 
-def test_ids_name_the_sample_not_its_size():
-    assert small(10).source_id() == small(30).source_id()
-    assert small(10).source_id() != small(10, filtered=True).source_id()
-    assert small(10).source_id() != small(10, seed=4).source_id()
-
-
 def test_ids_name_the_collisions(tmp_path):
     """The same seed with another selection or detector gives the same collisions: a model has seen them."""
     loose = tmp_path / "loose.yaml"
@@ -200,10 +221,11 @@ def test_ids_name_the_collisions(tmp_path):
     cuts = {"jets": {"pt": 20, "abs_eta": 4.5}, "event": {"jets": 5}}
     loose.write_text(yaml.safe_dump({**raw, "selection": cuts}))
     first = make_settings("ttbar_allhad", 10)
-    assert make_settings(loose, 10).source_id() == first.source_id()
-    assert replace(first, card="jets: {pt: 30}").source_id() == first.source_id()
-    assert make_settings("ttbar_allhad", 10, pythia=("Tune:pp = 21",)).source_id() != first.source_id()
-    assert make_settings("tth_allhad", 10).source_id() != first.source_id()
+    same = (make_settings(loose, 30, copies=5), replace(first, card="jets: {pt: 30}"))
+    others = ({"seed": 4}, {"filtered": True}, {"pythia": ("Tune:pp = 21",)}, {"process": "tth_allhad"})
+    assert {settings.source_id() for settings in same} == {first.source_id()}
+    ids = {first.source_id(), *(make_settings("ttbar_allhad", 10, **other).source_id() for other in others)}
+    assert len(ids) == 5
 
 
 # -- the filter --------------------------------------------------------------------------------------------
@@ -452,7 +474,39 @@ def test_higgs_events_fill_every_slot():
     assert np.all((events.truth >= 0).mean(axis=0) > 0.2)
 
 
-ZH = """name: zh
+def hard_processes(tree, n):
+    """Without shower."""
+    lines = (*make_settings(tree, n).lines, *BARE)
+    return flatten(next(PythiaRun(lines, 3).batches(n, n)))
+
+
+@pytest.mark.parametrize("name", [*builtin_topologies(), "ww", "wz", "zz", "single_top"])
+def test_every_process_has_the_particles_of_its_topology(name):
+    roots = {"ww": ["W", "W"], "wz": ["W", "Z"], "zz": ["Z", "Z"], "single_top": ["t"]}
+    if name in roots:  # without a topology of their own
+        decays = {"W": ["q", "q"], "Z": ["q", "q"], "t": ["W", "b"]}
+        used = {root: decays[root] for root in roots[name]} | ({"W": ["q", "q"]} if name == "single_top" else {})
+        tree = parse_topology({"name": name, "event": roots[name], "particles": used})
+    else:
+        tree = load_topology(name)
+    assert (slot_entries(hard_processes(tree, 20), tree) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "masses"),
+    [("hh4b", 35, (255, 1200)), ("tttt_allhad", 35, (350, 1500)), ("tttt_allhad", 36, (350, 1500))],
+)
+def test_masses_of_made_up_resonances_are_about_flat(name, code, masses):
+    record = hard_processes(name, 1000)
+    at = np.flatnonzero((record.code == code) & (np.abs(record.status) == 22))
+    mass = np.sqrt(record.energy**2 - record.px**2 - record.py**2 - record.pz**2)[at]
+    counts, _ = np.histogram(mass, np.linspace(*masses, 6))
+    assert counts.sum() == len(at) == 1000
+    assert counts.min() > 100
+    assert counts.max() < 350
+
+
+ZH = """name: mine
 event: [Z, H]
 particles: {Z: [q, q], H: [b, b]}
 """
@@ -469,7 +523,7 @@ def test_a_topology_of_ones_own_brings_its_process(lhe, tmp_path):
     bare, whole = tmp_path / "zh.yaml", tmp_path / "whole.yaml"
     bare.write_text(ZH)
     whole.write_text(ZH + "process:\n" + "".join(f"  - {line!r}\n" for line in ZH_LINES))
-    with pytest.raises(ConfigError, match=r"'zh'.*`process:`.*--pythia LINE.*--lhe FILE"):
+    with pytest.raises(ConfigError, match=r"'mine'.*`process:`.*--pythia LINE.*--lhe FILE"):
         make_settings(bare, 10)
     settings = make_settings(whole, 20, keep="all")
     assert settings.lines == make_settings(bare, 20, keep="all", pythia=ZH_LINES).lines
@@ -480,7 +534,7 @@ def test_a_topology_of_ones_own_brings_its_process(lhe, tmp_path):
     assert load_topology(whole) == load_topology(bare)  # how it was made is no part of the tree
     assert settings.build_topology().extras.process == ZH_LINES
     renamed = tmp_path / "own.yaml"
-    renamed.write_text(whole.read_text().replace("name: zh", "name: ttbar_allhad"))
+    renamed.write_text(whole.read_text().replace("name: mine", "name: ttbar_allhad"))
     assert not [line for line in make_settings(renamed, 20).lines if line.startswith("Top:")]
     with pytest.raises(ConfigError, match="switches on a process"):
         run_chunk(make_settings(bare, 10, pythia=("Tune:pp = 21",)), 0, 10)
@@ -541,8 +595,8 @@ def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
     ("arguments", "said"),
     [
         (("ttbar_allhad",), "-n is missing"),
-        (("hh4b", "-n", "10"), "--lhe FILE"),
         (("ttbar_allhad", "-n", "0"), "between 1 and"),
+        (("ttbar_allhad", "-n", "10", "--copies", "0"), "copies is 0, but must be 1 or more"),
         (("ttbar_allhad", "-n", "10", "--seed", "30000"), "between 0 and 29999"),
         (("ttbar_allhad", "-n", "10", "--keep", "some"), "one of all, selected, reconstructible"),
         (("ttbar_allhad", "-n", "10", "--card", "cms"), "use atlas"),

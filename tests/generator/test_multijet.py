@@ -185,8 +185,3 @@ def test_effective_events():
     one = Counts(kept=2, sum_of_weights=2.0, sum_of_squares=2.0)
     other = Counts(kept=1, sum_of_weights=2.0, sum_of_squares=4.0)
     assert (one + other).effective == pytest.approx(16 / 6)
-
-
-def test_a_topology_without_process_is_not_taken_for_another_one():
-    with pytest.raises(ConfigError, match=r"no process for 'tttt_allhad': use ttbar_allhad, .*--lhe FILE$"):
-        load_processes().lines(load_topology("tttt_allhad"), False)

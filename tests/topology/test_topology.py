@@ -31,6 +31,8 @@ def test_shipped_topologies():
         "tth_allhad": (5, 8, 16),
         "tth_semilep": (4, 7, 4),
         "tttt_allhad": (8, 12, 384),
+        "wh": (2, 4, 4),
+        "zh": (2, 4, 4),
     }
 
 
@@ -64,6 +66,8 @@ def test_default_stages():
         "tth_allhad": ["W or H", "W or H", "W or H", "t + t"],
         "tth_semilep": ["W or tl or H", "W or tl or H", "W or tl or H", "t"],
         "tttt_allhad": ["W", "W", "W", "W", "t + t + t + t"],
+        "wh": ["W or H", "W or H"],
+        "zh": ["Z or H", "Z or H"],
     }
     assert [str(s) for s in make(*TTW).stages] == ["W", "W", "W", "t + t"]
     assert [str(s) for s in make(["H", "j", "j"], {"H": ["b", "b"]}).stages] == ["H", "j + j"]
@@ -294,6 +298,8 @@ def test_bins_of_results():
         "tth_allhad": ("8", "9", "10+"),
         "tth_semilep": ("6", "7", "8+"),
         "tttt_allhad": ("12", "13", "14+"),
+        "wh": ("4", "5", "6+"),
+        "zh": ("4", "5", "6+"),
     }
 
 

@@ -44,6 +44,14 @@ __all__ = ["generate"]
     is_flag=True,
     help="Drop events with soft or forward quarks before the shower: faster, but biased.",
 )
+@option(
+    PHYSICS,
+    "--copies",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Pass each collision so many times through the detector: more training events in less time.",
+)
 @option(PHYSICS, "--lhe", type=click.Path(path_type=Path), help="Read Les Houches events of another generator.")
 @option(
     PHYSICS,
@@ -88,7 +96,7 @@ def generate(
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
     chunks = 0
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        row = bar.add_task("", total=settings.n_events, rate="")
+        row = bar.add_task("", total=settings.n_events * settings.copies, rate="")
 
         def progress(new: bool, counts: Counts) -> None:
             nonlocal chunks
@@ -104,12 +112,12 @@ def generate(
 
 
 def report(counts: Counts) -> str:
-    """The counts as a table; with weights, also their sum and the effective number of events."""
+    """The counts as a table; with weights or copies, also the sum of weights and the effective number."""
     numbers = {name: number for name, number in vars(counts).items() if isinstance(number, int)}
     simulated = max(1, counts.simulated)  # all may have been vetoed
     shares = {name: f"{number / simulated:8.2%}" if name != "tried" else "" for name, number in numbers.items()}
     lines = [f"{name:15}  {number:>10,}  {shares[name]}".rstrip() for name, number in numbers.items()]
-    if counts.sum_of_weights != counts.kept:
+    if (counts.sum_of_weights, counts.sum_of_squares) != (counts.kept, counts.kept):
         effective = f"effective number {counts.effective:,.0f}"
         lines.append(f"{'weights':15}  {counts.sum_of_weights:>10.5g}  {effective}")
     return "\n".join(lines)

@@ -167,7 +167,7 @@ class Jets(Struct, frozen=True):
     """Clustering, energy scale, and cuts on the jets that are stored."""
 
     radius: AboveZero
-    scale: tuple[float, float]  # see `jet_finding.scale`
+    scale: tuple[float, float]  # see `jets.scale`
     pt: Number  # GeV, after the scale
     abs_eta: Number
 

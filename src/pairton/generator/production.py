@@ -41,18 +41,18 @@ class Counts:
     """How many events passed each stage of the simulation."""
 
     tried: int = 0  # hard processes, before any veto
-    simulated: int = 0  # events with shower and detector
+    simulated: int = 0  # events with shower and detector, every copy of a collision
     failed: int = 0  # events, of those simulated, that Pythia could not finish
     selected: int = 0
     reconstructible: int = 0  # selected events with at least one particle present
     complete: int = 0  # selected events with all particles present
     kept: int = 0
     sum_of_weights: float = 0.0  # of kept events
-    sum_of_squares: float = 0.0  # of the weights of kept events
+    sum_of_squares: float = 0.0  # the weights of copies of one collision are added before they are squared
 
     @property
     def effective(self) -> float:
-        """The effective number of kept events: (sum of weights)^2 / sum of squares.
+        """The effective number of kept events: (sum of weights)^2 / sum of squares. Copies of a collision are one.
 
         >>> Counts(kept=3, sum_of_weights=4.0, sum_of_squares=6.0).effective  # weights 1, 1, 2
         2.6666666666666665
@@ -118,27 +118,33 @@ def run_chunk(settings: Settings, chunk: int, n_events: int) -> tuple[Events, Co
     whole = n_events if lhe is not None else -(-n_events // settings.batch) * settings.batch
     batches, numbers = [], []
     for k, batch in enumerate(run.batches(whole, settings.batch)):
-        rng = detector_rng(settings.seed, chunk, k)
-        batches.append(simulate(flatten(batch), run.charge, topology, card, rng))
-        numbers.append(k * settings.batch + np.flatnonzero(~np.asarray(ak.is_none(batch))))
+        record, rng = flatten(batch), detector_rng(settings.seed, chunk, k)
+        for _ in range(settings.copies):
+            batches.append(simulate(record, run.charge, topology, card, rng))
+            numbers.append(k * settings.batch + np.flatnonzero(~np.asarray(ak.is_none(batch))))
     number, made = np.concatenate(numbers), Events.concatenate(batches)
+    order = np.argsort(number, kind="stable")  # copies of a collision become neighbours
+    order = order[number[order] < n_events]
+    number, made = number[order], made[order]
     ids = np.empty((len(number), 2), dtype=np.uint64)
     ids[:, 0] = settings.source_id()
     ids[:, 1] = np.uint64(chunk * 2**32) + number.astype(np.uint64)
     columns = dict(made.columns)
-    has_all_slots = columns.pop("found")[number < n_events]
-    events = made.replace(weights=run.weights, ids=ids, columns=columns)[number < n_events]
+    has_all_slots = columns.pop("found")
+    weights = None if run.weights is None else np.repeat(run.weights, settings.copies)[: len(number)]
+    events = made.replace(weights=weights, ids=ids, columns=columns)
     if lhe is not None and len(events) and not np.any(has_all_slots) and settings.keep != "all":
         raise InputError(
             f"no event of {lhe.path} has the particles of {topology.name} with their products in its hard "
             "process: give the topology of that file, or use it as background with --keep all"
         )
     kept = keep_mask(events, settings.keep)
-    weights = events.each_weight[kept]
+    simulated = (n_events - run.vetoed) * settings.copies
+    weights = np.bincount(number[kept], events.each_weight[kept])  # of collisions
     counts = Counts(
         tried=run.tried(n_events),
-        simulated=n_events - run.vetoed,
-        failed=n_events - run.vetoed - len(events),
+        simulated=simulated,
+        failed=simulated - len(events),
         selected=int(events.selected.sum()),
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
         complete=int((events.selected & events.keep(events.passes).complete).sum()),

@@ -39,6 +39,7 @@ class Settings:
     n_events: int
     keep: str
     versions: dict[str, str]
+    copies: int = 1  # times that each collision passes the detector
     chunk: int = CHUNK
     batch: int = BATCH
 
@@ -50,6 +51,8 @@ class Settings:
             raise ConfigError(
                 f"n_events is {self.n_events}, but must lie between 1 and {most}: use more seeds for more"
             )
+        if self.copies < 1:
+            raise ConfigError(f"copies is {self.copies}, but must be 1 or more")
         if self.keep not in KEEP:
             hint = nearest(self.keep, KEEP)
             raise ConfigError(f"keep is {self.keep!r}, but must be one of {', '.join(KEEP)}{hint}")
@@ -68,8 +71,8 @@ class Settings:
     def source_id(self) -> int:
         """The first number of event ids: a hash of the settings that define the collisions.
 
-        Samples that differ only in the detector, the selection, or how many events are made and kept have the same
-        collisions, and so the same ids. A model that was trained on one of them is then known to have seen them.
+        Samples that differ only in the detector, the selection, or how many events are made, copied and kept have
+        the same collisions, and so the same ids: a model that was trained on one of them has seen them all.
         """
         plain = self.as_dict()
         collisions = {name: plain[name] for name in ("lines", "filter", "seed", "versions", "chunk", "batch")}
@@ -96,6 +99,7 @@ def make_settings(
     lhe: str | Path | None = None,
     card: str | Path | Card = "atlas",
     pythia: tuple[str, ...] = (),
+    copies: int = 1,
 ) -> Settings:
     """Make settings from the arguments of `pairton.generate`.
 
@@ -126,6 +130,7 @@ def make_settings(
         n_events=n_events,
         keep=keep,
         versions={"pairton": __version__, **versions()},
+        copies=copies,
     )
 
 
