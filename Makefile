@@ -21,7 +21,7 @@ docs: $(TEST)/installed
 	NO_MKDOCS_2_WARNING=1 $(TEST)/bin/mkdocs build --quiet --strict
 
 test-quick: $(TEST)/installed
-	$(TEST)/bin/python -m pytest -m "not long" -n 2
+	$(TEST)/bin/python -m pytest -m "not long" -n 2 $(PYTEST)
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
 test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/atheris $(TEST)/old-runtime/installed $(TEST)/floor-runtime $(TEST)/headers

@@ -128,6 +128,7 @@ def corpus() -> list[tuple[str, bytes]]:
     return [
         ("model", model.replace('"binary": [', '"binary": ["nonsense", ', 1).encode()),
         ("model", model.replace('"format_version": 2', '"format_version": 1e300').encode()),
+        ("model", b"1"),
         ("topology", b"name: x\nevent: [event]\nparticles: {event: [q]}"),
         ("topology", b"name: x\nevent: [a]\nparticles: {a: [b, b], b: [c, c], c: [a, a]}"),
         ("topology", "\n".join(["name: x", "event: [a0]", "particles:", *_doubling(40)]).encode()),

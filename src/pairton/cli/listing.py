@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ def models(name: str | None) -> None:
     for key, value in model.info.metrics.items():
         click.echo(printable(f"{key:11} {value:.4g}"))
     if folder is not None and (card := folder / "README.md").is_file():
-        click.echo("\n" + card.read_text("utf-8").rstrip())
+        text = card.read_text("utf-8")  # without the front matter, which is for web sites
+        click.echo("\n" + re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL).rstrip())
 
 
 @list_.command(short_help="Tables of tag efficiencies; with NAME, show one.")

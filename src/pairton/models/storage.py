@@ -98,10 +98,10 @@ class ModelInfo:
         return raw
 
 
-def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
+def parse_info(raw: Any, source: str) -> ModelInfo:
     """The info from the JSON in a model's folder or ONNX file; `source` is named in errors."""
     for key in ("topology", "domain", "network"):
-        if not isinstance(raw.get(key), Mapping):
+        if not isinstance(raw, Mapping) or not isinstance(raw.get(key), Mapping):
             raise ModelError(f"{source} has no {key} of the model: copy or export the model again")
     version = raw.get("format_version")
     if version != FORMAT_VERSION:
