@@ -139,6 +139,8 @@ def corpus() -> list[tuple[str, bytes]]:
         ("list", b"@x.txt\nx.txt\n"),
         ("list", b"reference://a.h5::x.json\nhttp://localhost:1/x.h5\n"),
         ("list", b"a\x00b.h5\n"),
+        ("list", b"~\x00\n"),
+        ("list", b"~nobody-of-this-name/a.h5\n"),
         ("hdf5", b"\x89HDF\r\n\x1a\n" + bytes(100)),
         ("parquet", b"PAR1" + b"\xff" * 100 + b"PAR1"),
         ("root", b"root" + b"\xff" * 400),

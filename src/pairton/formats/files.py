@@ -122,7 +122,7 @@ def _expand_one(entry: str, lists: set[str], within: Path | None = None, urls: b
     """
     folder = Path() if within is None else within.parent
     if entry.startswith(LIST):
-        return _from_list(folder / Path(entry.removeprefix(LIST)).expanduser(), lists, urls and within is not None)
+        return _from_list(folder / _home(entry.removeprefix(LIST)), lists, urls and within is not None)
     if entry.startswith(SAMPLE):
         return [str(sample_file(entry.removeprefix(SAMPLE)))]
     if not urls and (is_url(entry) or entry.startswith(URL_LIST)):
@@ -131,11 +131,11 @@ def _expand_one(entry: str, lists: set[str], within: Path | None = None, urls: b
             f"list as {URL_LIST}{within}"
         )
     if entry.startswith(URL_LIST):
-        return _from_list(folder / Path(entry.removeprefix(URL_LIST)).expanduser(), lists, True)
+        return _from_list(folder / _home(entry.removeprefix(URL_LIST)), lists, True)
     check_address(entry)
     if is_url(entry):
         return _remote_glob(entry) if "*" in entry else [entry]
-    path = str(folder / Path(entry.removeprefix("file://")).expanduser())
+    path = str(folder / _home(entry.removeprefix("file://")))
     if any(sign in path for sign in GLOB) and not os.path.exists(path):
         found = sorted(glob.glob(path, recursive=True))
         if not found:
@@ -146,6 +146,11 @@ def _expand_one(entry: str, lists: set[str], within: Path | None = None, urls: b
     if not os.path.exists(path):
         raise InputError(f"{path}: no such file; check the name and the folder")
     return [path]
+
+
+def _home(path: str) -> str:
+    """The path with `~` replaced, if there is such a user."""
+    return path if "\0" in path else os.path.expanduser(path)
 
 
 def sample_file(topology: str = "ttbar_allhad") -> Path:
