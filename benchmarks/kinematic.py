@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import pairton
-from pairton.evaluation.baselines.chi_square import MassChiSquare
+from pairton.evaluation.baselines import MassChiSquare
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
 from pairton.events.tags import ensure_evidence

@@ -12,6 +12,7 @@ from pairton import formats
 from pairton.decoding import Decoded
 from pairton.decoding.patterns import plan_of
 from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.metrics.candidates import Candidate
 from pairton.evaluation.metrics.presence import FEWEST, Background, Seen, true_pattern
 from pairton.evaluation.metrics.probabilities import bins_off, if_complete, probabilities
 from pairton.evaluation.registry import Chunk
@@ -257,7 +258,7 @@ def test_tables_say_it(study):
 
 
 def seen(**changes) -> Seen:
-    """40 events of signal with a candidate each at 170 GeV, 40 of background."""
+    """40 events of signal, 40 of background."""
     n = 80
     background = np.arange(n) >= 40
     values = {
@@ -267,8 +268,6 @@ def seen(**changes) -> Seen:
         "weight": np.where(background, 0.5, 1.0),
         "something": np.where(background, 0.2, 0.9) + 0.001 * (np.arange(n) % 40),
         "complete": np.full(n, 0.5),
-        "mass": np.full((n, 2), 170.0),
-        "right": np.repeat(~background[:, None], 2, axis=1),
     }
     return Seen(**values | changes)
 
@@ -291,7 +290,11 @@ def test_signal_against_background_and_a_peak_that_a_cut_makes(study):
     something = np.where(np.arange(80) < 40, 0.5, 0.1)
     something[70:] = 0.5  # ties with signal
     method = study.methods[0]
-    method.counts["background"] = [seen(mass=mass, something=something)]
+    tops = [particle.index for particle in TTBAR.of_type("t")]
+    every, right = np.full((80, 4), 80.0), np.repeat(np.arange(80)[:, None] < 40, 4, axis=1)
+    every[:, tops] = mass
+    method.counts["background"] = [background := seen(something=something)]
+    method.counts["candidates"] = [Candidate(every, right, np.ones(80, bool), background.weight)]
     study._cache.clear()
     found = study.result("background", method)
     assert found["signal"] == {"events": 40, "weight": 40.0, "effective": pytest.approx(40)}

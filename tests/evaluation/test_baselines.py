@@ -6,8 +6,7 @@ import pytest
 
 from leptonic_tops import leptonic_events
 from pairton.errors import ModelError
-from pairton.evaluation.baselines.best_assignment import MinMass, RandomChoice
-from pairton.evaluation.baselines.chi_square import MassChiSquare
+from pairton.evaluation.baselines import MassChiSquare, MinMass, RandomChoice
 from pairton.evaluation.scores import efficiencies
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM

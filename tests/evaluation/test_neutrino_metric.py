@@ -5,7 +5,7 @@ import pytest
 
 import pairton
 from leptonic_tops import leptonic_events
-from pairton.evaluation.metrics.momentum_metrics import TRUE_MOMENTUM
+from pairton.evaluation.metrics.numbers import TRUE_MOMENTUM
 from pairton.events import Events
 
 

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from pairton import formats
 from pairton.errors import EventsError, InputError, ModelError, PairtonWarning
-from pairton.evaluation.baselines.chi_square import MassChiSquare
+from pairton.evaluation.baselines import MassChiSquare
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.scores import differences, reweighted, score
 from pairton.evaluation.statistics import (
@@ -164,16 +164,14 @@ def test_a_weight_that_is_no_number_is_refused(events, mass_model):
 @pytest.mark.long
 def test_the_report_says_so(events, integers, mass_model, tmp_path):
     pytest.importorskip("matplotlib")
-    from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
     from pairton.report import evaluation_page
 
-    drawn = [Candidates(), Gallery()]
     page = tmp_path / "page.html"
-    evaluation_page.write_report(page, evaluate(weighted(events, integers), mass_model, metrics=drawn))
+    evaluation_page.write_report(page, evaluate(weighted(events, integers), mass_model))
     text = page.read_text("utf-8")
     assert "Events are weighted" in text
     assert "weighted; effective number" in text
-    evaluation_page.write_report(page, evaluate(events, mass_model, metrics=drawn))
+    evaluation_page.write_report(page, evaluate(events, mass_model))
     assert "weighted" not in page.read_text("utf-8")
 
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
 from pairton.events import Events, Status
 from pairton.events.objects import make_jets
 from pairton.reconstruction.run_settings import RunSettings
@@ -105,7 +104,7 @@ def test_a_report_says_which_probability_to_cut_on(decays, missing_model, mass_m
     """Of a model that knows missing particles: others have one probability only."""
     events = decays(40, extra=1)
     for model, said in ((missing_model, True), (mass_model, False)):
-        result = evaluate(events, [model], metrics=[Candidates(), Gallery()])
+        result = evaluate(events, [model])
         write_report(tmp_path / "report.html", result)
         text = (tmp_path / "report.html").read_text("utf-8")
         assert ("Which probability to cut on: <code>event_probability</code>" in text) is said

@@ -14,8 +14,8 @@ from pairton.decoding import Decoded
 from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import sankey
+from pairton.evaluation.metrics.candidates import GALLERY, GROUPS, Candidates, Gallery
 from pairton.evaluation.metrics.flow import flow
-from pairton.evaluation.metrics.report_metrics import GALLERY, GROUPS, Candidates, Gallery
 from pairton.evaluation.plots import styled
 from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import matches, score
@@ -62,7 +62,6 @@ def study(events, looking, tmp_path_factory):
         [looking],
         decodings=["steps", "one_shot"],
         baselines=["chi2"],
-        metrics=[Candidates(), Gallery()],
     )
 
 
@@ -79,15 +78,15 @@ def page(study, tmp_path_factory):
 def test_masses_are_those_of_the_candidates(study, events):
     reco = reconstruct(events, study.methods[0].model)
     counted = study.counted("candidates", study.methods[0])
-    np.testing.assert_array_equal(counted["complete"], events.complete)
-    np.testing.assert_array_equal(counted["weight"], np.ones(len(events)))
+    np.testing.assert_array_equal(counted.complete, events.complete)
+    np.testing.assert_array_equal(counted.weight, np.ones(len(events)))
     right = matches(events.topology, reco.assignment, events.truth)
     for kind in ("W", "t"):
         columns = [p.index for p in events.topology.of_type(kind)]
         mass, good = reco.momenta["mass"][:, columns], right[:, columns]
         # particles of a type are in no order
-        np.testing.assert_allclose(np.sort(counted["mass"][:, columns], axis=1), np.sort(mass, axis=1), rtol=1e-6)
-        np.testing.assert_array_equal(counted["right"][:, columns].sum(axis=1), good.sum(axis=1))
+        np.testing.assert_allclose(np.sort(counted.mass[:, columns], axis=1), np.sort(mass, axis=1), rtol=1e-6)
+        np.testing.assert_array_equal(counted.right[:, columns].sum(axis=1), good.sum(axis=1))
         assert 0 < good.sum() < good.size
 
 
@@ -136,8 +135,8 @@ def test_chunks_add_up(study, decays):
     for group in GROUPS:
         assert [e.number for e in whole[group]] == [e.number for e in parts[group]]
     whole, parts = (counted(Candidates(), *edges) for edges in ((0, 40), (0, 13, 30, 40)))
-    for name in whole:
-        np.testing.assert_array_equal(whole[name], parts[name])
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_jets_are_found_again_by_their_number_in_the_file(decays):
@@ -161,25 +160,24 @@ def test_figures_and_their_numbers(study):
         "efficiency_jets", "efficiency_mass", "calibration", "probability_cut", "calibration_all", "purity",
         "resolution", "flow", "mass_t", "mass_W", "mass_t_all", "mass_W_all",
     ]  # fmt: skip
-    full = int(result.scores(result.methods[0]).total["event"].sum())
     for name in ("efficiency_mass", "efficiency_jets"):
         for k, method in enumerate(("$looking$:steps", "$looking$:one_shot", "chi2")):
-            rows = [row for row in plots[name].rows if row["method"] == method]
-            assert sum(row["total"] for row in rows) == full
+            rows = [row for row in plots[name].rows if row["series"] == method]
             inclusive = result.efficiency(result.methods[k])["event"]["inclusive"]
-            assert sum(row["correct"] for row in rows) == inclusive.correct
-    last = plots["probability_cut"].rows[99]  # all right answers are kept
+            values = [row["event efficiency"] for row in rows]
+            assert min(values) <= inclusive.value <= max(values)
+            assert all(row["low"] <= row["event efficiency"] <= row["high"] for row in rows)
+    purity, kept = (plots["probability_cut"].rows[k]["share"] for k in (99, 199))  # all right answers are kept
     right = result.efficiency(result.methods[0])["event"]["inclusive"]
-    assert last["kept"] * last["purity"] == pytest.approx(right.value)
+    assert purity * kept == pytest.approx(right.value)
     with styled():
         for plot in plots.values():
             figure = plot.draw()
             for axes in figure.axes:
                 assert axes.has_data() or axes.texts
     legend = [text.get_text() for text in plots["mass_t"].draw().axes[0].get_legend().get_texts()]
-    assert set(legend) == {rf"\$looking\$:{what}" for what in ("steps, right", "steps, wrong", "one_shot")} | {
-        "chi2"
-    }
+    names = {rf"\$looking\$:{what}" for what in ("steps, right", "steps, wrong", "one_shot")}
+    assert set(legend) == names | {"chi2"}
 
 
 def test_flow_is_conserved(study):
@@ -272,7 +270,7 @@ def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_m
     """No event with every jet labelled, and no event at all."""
     events = decays(20)[:0] if share is None else decays(20, labelled=share)
     path = str(written(tmp_path / "events.h5", events))
-    result = evaluate([path], [mass_model], metrics=[Candidates(), Gallery()])
+    result = evaluate([path], [mass_model])
     of_all = {"calibration_all", "purity", "mass_t_all", "mass_W_all"}
     assert {plot.name for plot in evaluation_page.plots_of(result)} <= (set() if share is None else of_all)
     evaluation_page.write_report(tmp_path / "page.html", result)
@@ -287,9 +285,8 @@ def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_
     events = decays(40, floor=15.0)
     path = str(written(tmp_path / "events.h5", events))
     reconstruct_files([path], str(tmp_path / "answers.parquet"), mass_model)
-    drawn = [Candidates(), Gallery()]
-    result = evaluate([path], assignments=[tmp_path / "answers.parquet"], metrics=drawn, select=True)
-    own = evaluate([path], [mass_model], metrics=drawn)
+    result = evaluate([path], assignments=[tmp_path / "answers.parquet"], select=True)
+    own = evaluate([path], [mass_model])
     evaluation_page.write_report(tmp_path / "page.html", result)
     data = re.search(r'id="records">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)[1]
     records = json.loads(data)
@@ -297,9 +294,9 @@ def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_
     numbers = [int(record["name"].split()[1]) for record in records]
     assert all(events.selected[number] for number in numbers)
     counted, every = (each.counted("candidates", each.methods[0]) for each in (result, own))
-    assert len(counted["mass"]) == events.selected.sum() < len(every["mass"])
-    assert np.isfinite(counted["mass"][counted["complete"]]).all()
-    assert counted["complete"].sum() == events.select().complete.sum()
+    assert len(counted.mass) == events.selected.sum() < len(every.mass)
+    assert np.isfinite(counted.mass[counted.complete]).all()
+    assert counted.complete.sum() == events.select().complete.sum()
 
 
 def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
@@ -313,10 +310,11 @@ def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
     with (tmp_path / "plots" / "mass_W.csv").open() as file:
         rows = list(csv.DictReader(file))
     counted = result.counted("candidates", result.methods[0])
-    right = counted["mass"][:, [1, 3]][counted["right"][:, [1, 3]] & counted["complete"][:, None]]
-    mine = [row for row in rows if row["method"] == "$looking$:steps"]
+    right = counted.mass[:, [1, 3]][counted.right[:, [1, 3]] & counted.complete[:, None]]
+    mine = [row for row in rows if row["series"] == "$looking$:steps, right"]
     low, high = float(mine[0]["from"]), float(mine[-1]["to"])
-    assert sum(float(row["right"]) for row in mine) == ((right >= low) & (right < high)).sum()
+    (column,) = (name for name in mine[0] if name.startswith("candidates"))
+    assert sum(float(row[column]) for row in mine) == ((right >= low) & (right < high)).sum()
     with (tmp_path / "plots" / "efficiencies.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == 3 * 3 * 4

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
 from pairton.events import Events
 from pairton.events.objects import make_jets, make_met, make_objects
 from pairton.formats import create
@@ -245,8 +244,8 @@ def test_the_report_in_a_browser(browser, decays, mass_model_type, tmp_path):
     writer.write(events)
     writer.close()
     model = mass_model_type(name="<img src=x onerror=window.broken=1>", takes_tokens=True, decoding="steps")
-    decodings, drawn = ["steps", "one_shot"], [Candidates(), Gallery()]
-    result = evaluate([str(path)], [model], decodings=decodings, baselines=["chi2"], metrics=drawn)
+    decodings = ["steps", "one_shot"]
+    result = evaluate([str(path)], [model], decodings=decodings, baselines=["chi2"])
     report = tmp_path / "report.html"
     write_report(report, result, command=f"pairton evaluate --map 'pt={HOSTILE}'")
     show(browser, report)

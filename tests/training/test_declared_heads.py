@@ -12,7 +12,7 @@ import pairton
 from pairton import formats
 from pairton.cli import main
 from pairton.errors import ConfigError, TrainingError
-from pairton.evaluation.metrics.head_metrics import Labelled, judge_class, judge_number, roc_area
+from pairton.evaluation.metrics.numbers import Labelled, judge_class, judge_number, roc_area
 from pairton.evaluation.statistics import cuts_at_efficiency
 from pairton.events.head_specs import HeadSpec, labels_of, parse_head, places_of
 from pairton.events.nodes import Nodes

@@ -106,19 +106,15 @@ def evaluate(
     for output in (json_file, report):
         if output not in (None, "-"):
             Replacement(str(output))  # raises an error before the work if the output cannot be written
-    drawn: list[Any] = []
     if report is not None or plots is not None:
-        from pairton.evaluation.metrics.report_metrics import Candidates, Gallery
         from pairton.report import evaluation_page
 
         evaluation_page.check_outputs(report, plots)
-        drawn = [Candidates(), Gallery()]
     result = run(
         list(inputs),
         list(models) or None,
         mix=None if mix is None else _shares(mix),
         use_weights=not no_weights,
-        metrics=drawn,
         progress=lambda stream: progress(stream, None, "evaluating", size=len),
         **how,
         **reading,

@@ -31,7 +31,7 @@ from pairton.evaluation.methods import (
     scaled,
     with_unique_names,
 )
-from pairton.evaluation.metrics.momentum_metrics import TRUE_MOMENTUM
+from pairton.evaluation.metrics.numbers import TRUE_MOMENTUM
 from pairton.evaluation.registry import BASELINES, METRICS, Chunk, Metric
 from pairton.evaluation.scores import EVENT, score
 from pairton.evaluation.statistics import all_equal, effective_entries

@@ -1,25 +1,28 @@
-"""The result of an evaluation: results of metrics for each method, tables, and plain data for JSON."""
+"""The result of an evaluation: results of metrics for each method, their tables, and plain data for JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pairton._common.configuration import as_plain
 from pairton._version import __version__
-from pairton.evaluation import tables
 from pairton.evaluation.scores import EVENT, Scores
 from pairton.evaluation.statistics import CONFIDENCE, Efficiency, all_equal, effective_entries
 from pairton.events.domain import Bounds
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pairton.evaluation.methods import Method
     from pairton.evaluation.registry import Metric
 
-__all__ = ["Evaluation"]
+__all__ = ["Evaluation", "Table", "formatted", "show"]
 
 WIDTH = 120  # characters, of tables as text
 
@@ -93,7 +96,7 @@ class Evaluation:
             if method.unanswered
         ]
 
-    def tables(self) -> list[tables.Table]:
+    def tables(self) -> list[Table]:
         """The tables of all metrics."""
         return [table for metric in self.metrics.values() for table in metric.tables(self)]
 
@@ -102,7 +105,7 @@ class Evaluation:
         from rich.console import Console
 
         text = StringIO()
-        tables.show(Console(file=text, width=width), self.tables())
+        show(Console(file=text, width=width), self.tables())
         return "\n".join([*self.summary(), text.getvalue()])
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,3 +134,56 @@ class Evaluation:
     def _results(self, method: Method | None) -> dict[str, Any]:
         every = {name: self.result(name, method) for name in self.metrics}
         return {name: result for name, result in every.items() if result is not None}
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose rows begin with a name. A cell is text, a number, or a value with `low` and `high`.
+
+    Tables of one metric with the same header and row names, one per method, are shown side by side on the page.
+    """
+
+    title: str
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    notes: Sequence[str] = ()  # lines below the table
+
+
+def formatted(cell: Any, digits: int = 3) -> tuple[str, str]:
+    """The value of a cell and its interval, as text; None and NaN are a dash.
+
+    >>> from pairton.evaluation.statistics import Efficiency
+    >>> formatted(Efficiency(0.5, 0.45, 0.56, 5, 10)), formatted(0.25), formatted("6 jets"), formatted(np.nan)
+    (('0.500', '-.050 +.060'), ('0.250', ''), ('6 jets', ''), ('-', ''))
+    """
+    value = getattr(cell, "value", cell)
+    if not isinstance(value, float | np.floating):
+        return ("-" if value is None else str(value)), ""
+    if np.isnan(value):
+        return "-", ""
+    text = f"{value:.{digits}f}"
+    if cell is value:
+        return text, ""
+    low, high = (f"{width:.{digits}f}".removeprefix("0") for width in (value - cell.low, cell.high - value))
+    return text, f"-{low} +{high}"
+
+
+def show(console: Console, tables: Iterable[Table]) -> None:
+    """Print tables; of those without rows, title and notes are printed."""
+    from rich.table import Table as Drawn
+
+    for table in tables:
+        if table.rows:
+            drawn = Drawn(table.header[0], title=table.title, title_justify="left")
+            for name in table.header[1:]:
+                drawn.add_column(name, justify="right")
+            for name, *cells in table.rows:
+                drawn.add_row(str(name), *(" ".join(formatted(cell)).rstrip() for cell in cells))
+            console.print(drawn)
+        elif table.notes:
+            console.print(table.title, markup=False, highlight=False)
+        for note in table.notes:
+            console.print(f"  {note}", markup=False, highlight=False, soft_wrap=True)

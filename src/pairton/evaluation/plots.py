@@ -1,4 +1,4 @@
-"""What figures share: their style, colours, axes, and how they are saved.
+"""Figures: how their numbers are drawn and listed, their style, and how they are saved.
 
 The style is that of mplhep, but smaller. Colours are those of Okabe and Ito, safe for colour-blind readers.
 matplotlib and mplhep are imported when something is drawn.
@@ -33,19 +33,15 @@ __all__ = [
     "RIGHT",
     "STYLES",
     "WRONG",
-    "Line",
     "Plot",
+    "Series",
     "draw_cells",
-    "draw_histograms",
-    "draw_lines",
-    "draw_points",
-    "in_rows",
-    "legend",
     "mixed",
     "name_of_file",
     "new_axes",
     "new_figure",
     "plain",
+    "plot_series",
     "require",
     "save_figure",
     "styled",
@@ -80,17 +76,6 @@ CHANGES: dict[str, Any] = {
     "savefig.transparent": False,
     "savefig.facecolor": "white",
 }
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure, and the numbers that it shows."""
-
-    name: str  # of its files, without suffix
-    title: str
-    caption: str
-    draw: Callable[[], Figure]
-    rows: Sequence[Mapping[str, Any]]  # of its CSV file
 
 
 def require() -> None:
@@ -140,76 +125,102 @@ def new_axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-class Line(NamedTuple):
-    """A line of a figure; without points it is only in the legend."""
+class Series(NamedTuple):
+    """Numbers of a figure: a line; points, if there are intervals; or a histogram, if there are edges (n + 1)."""
 
     label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    colour: str
-    style: Any = "-"
+    x: Sequence[float] | npt.NDArray[Any]
+    y: Sequence[float] | npt.NDArray[Any]
+    colour: int | str = 0  # or number of the colour, and of the marker
+    style: Any = "-"  # of the line
+    low: Any = None  # (n,): ends of the intervals
+    high: Any = None
+    width: Any = None  # (n,): half the width of the bins of points
+    filled: bool = False  # filled histograms are stacked, the first at the bottom
+
+    @property
+    def is_histogram(self) -> bool:
+        return len(self.x) > len(self.y)
+
+    def draw(self, axes: Axes, base: Any, shift: float) -> None:
+        """Draw the series, a filled histogram above `base`, points moved by `shift`."""
+        number, text = self.colour if isinstance(self.colour, int) else 0, plain(self.label, 44)
+        colour = COLOURS[number % len(COLOURS)] if isinstance(self.colour, int) else self.colour
+        look: dict[str, Any] = {"color": colour, "linestyle": self.style, "label": text}
+        if self.is_histogram and self.filled:
+            axes.stairs(base + self.y, self.x, baseline=base, fill=True, color=colour, alpha=0.6, label=text)
+        elif self.is_histogram:
+            axes.stairs(self.y, self.x, baseline=None, **look)
+        elif self.low is not None:
+            y, marker = np.asarray(self.y), MARKERS[number % len(MARKERS)]
+            look |= {"yerr": [y - self.low, self.high - y], "xerr": self.width, "elinewidth": 1.4, "linewidth": 1}
+            axes.errorbar(np.add(self.x, shift), y, marker=marker, **look)
+        else:
+            axes.plot(self.x, self.y, **look)
+
+    def rows(self, x: str, y: str) -> list[dict[str, Any]]:
+        """The numbers as rows of a CSV file."""
+        columns: dict[str, Any] = {"from": self.x[:-1], "to": self.x[1:]} if self.is_histogram else {x: self.x}
+        columns |= {y: self.y} | ({} if self.low is None else {"low": self.low, "high": self.high})
+        values = (np.asarray(column).tolist() for column in columns.values())
+        return [{"series": self.label} | dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def draw_lines(
-    x: str, y: str, lines: Sequence[Line], *, top: float = 1.05, diagonal: Sequence[float] = (), **options: Any
-) -> Callable[[], Figure]:
-    """A function that draws lines of shares from 0 to 1, and one for random choice if `diagonal` is given."""
+@dataclass(frozen=True)
+class Plot:
+    """A figure, and the numbers that it shows."""
 
-    def draw() -> Figure:
-        figure, axes = new_axes(x, y)
-        for line in lines:
-            axes.plot(line.x, line.y, color=line.colour, linestyle=line.style, label=line.label)
-        if diagonal:
-            axes.plot([0, 1], diagonal, color=GREY, linewidth=1, linestyle=DASHED)
-        axes.set(xlim=(0, 1), ylim=(0, top))
-        legend(axes, **options)
-        return figure
-
-    return draw
+    name: str  # of its files, without suffix
+    title: str
+    caption: str
+    draw: Callable[[], Figure]
+    rows: Sequence[Mapping[str, Any]]  # of its CSV file
 
 
-def draw_points(
-    x: str, y: str, series: Mapping[str, Sequence[Any]], finish: Callable[[Axes], None], **options: Any
-) -> Callable[[], Figure]:
-    """A function that draws shares with intervals; `finish` sets the ranges of the axes and adds the legend.
+def plot_series(
+    name: str,
+    title: str,
+    caption: str,
+    labels: tuple[str, str],
+    series: Sequence[Series],
+    *,
+    x: tuple[float, float] | None = None,
+    y: tuple[float, float] | None = None,
+    room: float = 0.0,
+    shift: float = 0.0,
+    diagonal: Sequence[float] = (),
+    finish: Callable[[Axes], Any] | None = None,
+    **legend: Any,
+) -> Plot | None:
+    """A figure of some series; None if there are none.
 
-    `series` has for each label the places (n,), the shares as (n, 3): value, low, high, and optionally half the
-    widths of the bins (n,).
+    labels     of both axes
+    x, y       ranges of the axes
+    room       the y axis reaches from 0 to so many times the largest value
+    shift      distance between the points of two series at the same x
+    diagonal   heights at x = 0 and 1 of a dashed line
+    finish     a function that adds something to the axes
+    legend     options of the legend
     """
+    if not series:
+        return None
 
     def draw() -> Figure:
-        figure, axes = new_axes(x, y)
-        for k, (label, (at, shares, *width)) in enumerate(series.items()):
-            value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
-            look: dict[str, Any] = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)]}
-            look |= {"yerr": [value - low, high - value], "xerr": width[0] if width else None}
-            axes.errorbar(at, value, label=plain(label), elinewidth=1.4, **look | {"linestyle": "none"} | options)
-        finish(axes)
+        figure, axes = new_axes(*labels)
+        base: Any = 0.0
+        for k, one in enumerate(series):
+            one.draw(axes, base, shift * (k - (len(series) - 1) / 2))
+            base = base + np.asarray(one.y) if one.filled else base
+        if len(diagonal):
+            axes.plot([0, 1], diagonal, color=GREY, linewidth=1, linestyle=DASHED)
+        highest = max(np.max(base), *(max(one.y, default=0) for one in series), 1e-300)
+        axes.set(xlim=x, ylim=(0, room * highest) if room else y)
+        if finish is not None:
+            finish(axes)
+        axes.legend(frameon=False, **legend).set_in_layout(False)  # it does not shrink the axes
         return figure
 
-    return draw
-
-
-def draw_histograms(
-    x: str,
-    y: str,
-    edges: npt.NDArray[np.float64],
-    parts: Sequence[Mapping[str, Any]],
-    finish: Callable[[Axes], None],
-) -> Callable[[], Figure]:
-    """A function that draws histograms; each part has `H` and other options of `mplhep.histplot`."""
-
-    def draw() -> Figure:
-        import mplhep
-
-        figure, axes = new_axes(x, y)
-        for part in parts:
-            mplhep.histplot(**{"bins": edges, "ax": axes, "yerr": False} | dict(part))
-        axes.set_xlim(edges[0], edges[-1])
-        finish(axes)
-        return figure
-
-    return draw
+    return Plot(name, title, caption, draw, [row for one in series for row in one.rows(*labels)])
 
 
 def draw_cells(axes: Axes, image: Any, names: Sequence[str], size: int, **options: Any) -> None:
@@ -222,20 +233,6 @@ def draw_cells(axes: Axes, image: Any, names: Sequence[str], size: int, **option
     axes.set_yticks(range(n), names, fontsize=size)
     axes.minorticks_off()
     axes.tick_params(length=0, which="both", top=False, right=False)
-
-
-def in_rows(columns: Mapping[str, Any], **first: Any) -> list[dict[str, Any]]:
-    """Columns of equal length as rows of a CSV file, each beginning with the entries `first`.
-
-    >>> in_rows({"cut": [0.1, 0.2]}, method="chi2")
-    [{'method': 'chi2', 'cut': 0.1}, {'method': 'chi2', 'cut': 0.2}]
-    """
-    return [first | dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def legend(axes: Axes, **options: Any) -> None:
-    """A legend that does not shrink the axes."""
-    axes.legend(frameon=False, **options).set_in_layout(False)
 
 
 def plain(text: str, longest: int = 24) -> str:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from pairton._common.configuration import register
 from pairton.decoding import Decoded
+from pairton.evaluation.evaluation import Table
 from pairton.evaluation.scores import Scores
-from pairton.evaluation.tables import Table
 from pairton.events import Events
 from pairton.topology import Topology
 

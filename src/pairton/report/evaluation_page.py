@@ -12,11 +12,11 @@ import numpy as np
 
 from pairton._common.atomic import replacing
 from pairton.errors import OutputError
-from pairton.evaluation.metrics.report_metrics import Exhibit
+from pairton.evaluation.evaluation import Table, formatted
+from pairton.evaluation.metrics.candidates import Exhibit
 from pairton.evaluation.plots import Plot, require, save_figure, styled, svg_of
 from pairton.evaluation.scores import EVENT, INCLUSIVE
 from pairton.evaluation.statistics import CONFIDENCE, Efficiency
-from pairton.evaluation.tables import Table, formatted
 from pairton.reconstruction.run_settings import hypotheses
 from pairton.report.frames import record_answer, record_event
 from pairton.report.page import render

@@ -1,11 +1,11 @@
-"""The built-in metrics, one file each; they are registered here in the order of their tables."""
+"""The built-in metrics, registered here in the order of their tables and figures."""
 
 from __future__ import annotations
 
+from pairton.evaluation.metrics.candidates import Candidates, Gallery
 from pairton.evaluation.metrics.efficiency import Differences, Efficiencies, Mass, Reweighted, Spread
 from pairton.evaluation.metrics.flow import Flow
-from pairton.evaluation.metrics.head_metrics import Heads
-from pairton.evaluation.metrics.momentum_metrics import NeutrinoMomentum, Resolution
+from pairton.evaluation.metrics.numbers import Heads, NeutrinoMomentum, Resolution
 from pairton.evaluation.metrics.presence import Background, Patterns
 from pairton.evaluation.metrics.probabilities import Areas, Calibration, Limit, Purity
 from pairton.evaluation.registry import register_metric
@@ -27,5 +27,7 @@ for _metric in (
     Flow(),
     Differences(),
     Spread(),
+    Candidates(),
+    Gallery(),
 ):
     register_metric(_metric)

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import scores
+from pairton.evaluation.evaluation import Table
 from pairton.evaluation.metrics.flow import listed, recovery_difference
-from pairton.evaluation.plots import Plot, draw_points, legend
+from pairton.evaluation.plots import Plot, Series, plot_series
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, INCLUSIVE, Scores
 from pairton.evaluation.statistics import Efficiency, MeanSpread, quantile
-from pairton.evaluation.tables import Table
 from pairton.events.vectors import polar
 from pairton.reconstruction.result import slot_momenta
 from pairton.topology import collection_name
@@ -35,6 +35,8 @@ __all__ = ["Differences", "Efficiencies", "Mass", "Reweighted", "Spread", "cell_
 MASS_BINS = 8  # with equal numbers of events, or sums of weights
 MASS_STEP = 10.0  # GeV; the edges are rounded to multiples
 MOST_JETS = 12  # this and larger numbers share a bin of the figure
+FROM_ZERO = 0, 1.12  # with room for a legend at the top
+LEGEND: dict[str, Any] = {"ncols": 2, "loc": "upper right"}
 
 
 def cell_names(evaluation: Evaluation) -> list[str]:
@@ -119,25 +121,22 @@ class Mass(Metric):
 
 
 def _against_mass(evaluation: Evaluation) -> Plot | None:
-    results = {method.name: result for method, result in evaluation.results("mass")}
-    edges = next(iter(results.values()))["edges"]
+    results = evaluation.results("mass")
+    edges = results[0][1]["edges"]
     if len(edges) < 2:
         return None
-    each = {name: result["efficiency"] for name, result in results.items()}
     shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
     low, top = np.array(edges[:-1]), np.minimum(edges[1:], shown)  # the last bin is cut, as it is long
-    series = {n: ((low + top) / 2, [cell[:3] for cell in cells], (top - low) / 2) for n, cells in each.items()}
-
-    def finish(axes: Axes) -> None:
-        axes.set_xlim(edges[0], shown)
-        _from_zero(axes)
-
-    draw = draw_points("mass of all truth-matched objects [GeV]", "event efficiency", series, finish)
-    rows = _rows(each, [{"from": low, "to": high} for low, high in pairwise(edges)])
+    series = [
+        _points(method.name, k, (low + top) / 2, result["efficiency"], (top - low) / 2)
+        for k, (method, result) in enumerate(results)
+    ]
     caption = (
         "Event efficiency in bins with about equal numbers of events; the last bin extends further to the right."
     )
-    return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
+    labels = "mass of all truth-matched objects [GeV]", "event efficiency"
+    title, view = "Event efficiency and mass", (edges[0], shown)
+    return plot_series("efficiency_mass", title, caption, labels, series, x=view, y=FROM_ZERO, **LEGEND)
 
 
 def _against_multiplicity(evaluation: Evaluation) -> Plot | None:
@@ -152,39 +151,26 @@ def _against_multiplicity(evaluation: Evaluation) -> Plot | None:
     used = [k for k, cell in enumerate(next(iter(each.values()))) if cell.total]
     if not used:
         return None
-    each = {name: [cells[k] for k in used] for name, cells in each.items()}
     values = values[used]
+    series = [
+        _points(name, k, values, [cells[place] for place in used]) for k, (name, cells) in enumerate(each.items())
+    ]
     names = [f"{value}+" if value == most else str(value) for value in values]
-
-    series = {
-        name: (values + 0.08 * (k - (len(each) - 1) / 2), [cell[:3] for cell in cells])
-        for k, (name, cells) in enumerate(each.items())
-    }
 
     def finish(axes: Axes) -> None:
         axes.set_xticks(values, names)
         axes.minorticks_off()
-        axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
-        _from_zero(axes)
 
-    draw = draw_points(objects, "event efficiency", series, finish)
-    rows = _rows(each, [{objects: label} for label in names])
     caption = f"Share of complete events with every object in the right slot, by the number of {objects}."
-    return Plot(f"efficiency_{objects}", f"Event efficiency and number of {objects}", caption, draw, rows)
+    name, title = f"efficiency_{objects}", f"Event efficiency and number of {objects}"
+    labels, view = (objects, "event efficiency"), (first - 0.6, max(int(values.max()), first + 1) + 0.6)
+    how: dict[str, Any] = {"shift": 0.08, "finish": finish, **LEGEND}
+    return plot_series(name, title, caption, labels, series, x=view, y=FROM_ZERO, **how)
 
 
-def _rows(each: dict[str, list[Efficiency]], bins: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"method": name, **where, **cell.to_dict()}
-        for name, cells in each.items()
-        for where, cell in zip(bins, cells, strict=True)
-    ]
-
-
-def _from_zero(axes: Axes) -> None:
-    """An axis from zero, with room for a legend at the top."""
-    axes.set_ylim(0, 1.12)
-    legend(axes, ncols=2, loc="upper right")
+def _points(name: str, k: int, at: Any, cells: Sequence[Efficiency], width: Any = None) -> Series:
+    value, low, high = np.array([cell[:3] for cell in cells]).T
+    return Series(name, at, value, k, "none", low, high, width)
 
 
 # -- several methods --------------------------------------------------------------------------------------

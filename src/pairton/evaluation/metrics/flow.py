@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import decode
+from pairton.evaluation.evaluation import Table, formatted
 from pairton.evaluation.metrics.sankey import flow_plot
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import matches
 from pairton.evaluation.statistics import Difference, Efficiency, all_equal, normal_interval, weighted_ratio
-from pairton.evaluation.tables import Table, formatted
 from pairton.models.folds import by_fold
 from pairton.reconstruction.result import stored_assignment
 from pairton.topology import Particle, Topology

@@ -17,31 +17,25 @@ import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import allowed_nodes, set_tables
+from pairton.evaluation.evaluation import Table
 from pairton.evaluation.metrics.probabilities import GRID
 from pairton.evaluation.plots import (
-    COLOURS,
     DASHED,
     GREY,
     INK,
     RIGHT,
     WRONG,
-    Line,
     Plot,
+    Series,
     draw_cells,
-    draw_histograms,
-    draw_lines,
-    in_rows,
-    legend,
     mixed,
     name_of_file,
     new_axes,
     plain,
+    plot_series,
 )
 from pairton.evaluation.registry import Chunk, Metric
-from pairton.evaluation.scores import matches
 from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_entries, quantile, weighted_quantile
-from pairton.evaluation.tables import Table
-from pairton.reconstruction.result import momenta, positions
 from pairton.topology import Topology
 from pairton.topology.assignments import present
 
@@ -51,6 +45,7 @@ if TYPE_CHECKING:
 
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
+    from pairton.evaluation.metrics.candidates import Candidate
 
 __all__ = ["Background", "Patterns", "Seen", "true_pattern"]
 
@@ -131,10 +126,11 @@ def _plot(names: list[str], events: Ints, weights: Floats) -> Plot:
                 axes.annotate(str(events[i, j]), (j, i), ha="center", va="center", fontsize=10, color=colour)
         return figure
 
-    rows = []
-    for true, counts, sums_of_weights in zip(names, events.tolist(), weights.tolist(), strict=True):
-        columns = {"most_probable": names, "events": counts, "weight": sums_of_weights}
-        rows += in_rows(columns, true=true)
+    rows = [
+        {"true": true, "most_probable": name, "events": int(events[i, j]), "weight": float(weights[i, j])}
+        for i, true in enumerate(names)
+        for j, name in enumerate(names)
+    ]
     caption = "Numbers of events; the colour is the share of the row. Events on the diagonal are recognised."
     return Plot("patterns", "Particles that are present", caption, draw, rows)
 
@@ -164,8 +160,6 @@ class Seen:
     weight: Floats
     something: Floats  # probability that any particle is present
     complete: Floats
-    mass: Floats  # (n, roots), GeV
-    right: Bools  # (n, roots)
 
     def background(self) -> Bools:
         """(n,): which events are background."""
@@ -184,64 +178,47 @@ class Background(Metric):
     name, title = "background", "Signal and background"
 
     def count(self, chunk: Chunk, method: Method) -> Seen | None:
-        answer, events = chunk.answers[method.name], chunk.events
-        if not np.isfinite(answer.pattern_probability).any():
+        chance, events = chunk.answers[method.name].pattern_probability, chunk.events
+        if not np.isfinite(chance).any():
             return None
-        roots = [root.index for root in events.topology.roots]
         nothing = [pattern.entry < 0 for pattern in plan_of(events.topology).patterns].index(True)
-        column = np.asarray(events.columns[COLUMN], np.float64) if COLUMN in events.columns else None
-        return Seen(
-            events.ids[:, 0],
-            np.asarray(events.present.any(axis=1)),
-            np.full(len(events), np.nan) if column is None else column,
-            chunk.weight,
-            1 - answer.pattern_probability[:, nothing],
-            answer.pattern_probability[:, 0],
-            momenta(events, positions(events, answer.assignment))["mass"][:, roots],
-            matches(events.topology, answer.assignment, chunk.truth)[:, roots],
-        )
+        signal = np.asarray(events.columns.get(COLUMN, np.full(len(events), np.nan)), np.float64)
+        labelled = np.asarray(events.present.any(axis=1))
+        return Seen(events.ids[:, 0], labelled, signal, chunk.weight, 1 - chance[:, nothing], chance[:, 0])
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
         seen: Seen | None = evaluation.counted(self.name, method)
         if seen is None:
             return None
-        known = np.isfinite(seen.something)
-        other, weight = seen.background(), seen.weight
-        signal, background = known & ~other, known & other
-        if not signal.any() or not background.any():
+        known, other = np.isfinite(seen.something), seen.background()
+        classes = {"signal": known & ~other, "background": known & other}
+        if not all(rows.any() for rows in classes.values()):
             return None
-        numbers = {SOMETHING: seen.something, COMPLETE: seen.complete}
-        curves = {
-            name: cuts_at_efficiency(number[known], ~other[known], GRID, weight[known])
-            for name, number in numbers.items()
-        }
-        sizes = {
-            name: {
-                "events": int(rows.sum()),
-                "weight": weight[rows].sum(),
-                "effective": effective_entries(weight[rows]),
-            }
-            for name, rows in (("signal", signal), ("background", background))
-        }
-        cut = curves[SOMETHING].cut[GRID.index(CUT)]
-        return {
-            **sizes,
-            "area": {name: area(number[known], ~other[known], weight[known]) for name, number in numbers.items()},
-            "curve": {
-                name: {"signal": c.efficiency, "background": c.background_efficiency, "cut": c.cut}
-                for name, c in curves.items()
-            },
-            "cut": {"something": cut, "signal_efficiency": CUT},
-            "mass": _masses(evaluation.topology, seen, signal, background, seen.something >= cut),
-        }
+        result: dict[str, Any] = {}
+        for name, rows in classes.items():
+            weight = seen.weight[rows]
+            result[name] = {"events": int(rows.sum()), "weight": weight.sum()}
+            result[name]["effective"] = effective_entries(weight)
+        result |= {"area": {}, "curve": {}}
+        for name in (SOMETHING, COMPLETE):
+            entries = getattr(seen, name)[known], ~other[known]
+            result["area"][name] = area(*entries, seen.weight[known])
+            cuts = cuts_at_efficiency(*entries, GRID, seen.weight[known])
+            result["curve"][name] = {
+                "signal": cuts.efficiency, "background": cuts.background_efficiency, "cut": cuts.cut
+            }  # fmt: skip
+        cut = result["curve"][SOMETHING]["cut"][GRID.index(CUT)]
+        parts = {"signal": classes["signal"], "before": classes["background"]}
+        parts["after"] = parts["before"] & (seen.something >= cut)
+        masses = _masses(evaluation.topology, evaluation.counted("candidates", method), parts)
+        return result | {"cut": {"something": cut, "signal_efficiency": CUT}, "mass": masses}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
         for method, found in evaluation.results(self.name):
             rows = []
             for name, title in ((SOMETHING, "any particle present"), (COMPLETE, "event complete")):
-                curve, under = found["curve"][name], found["area"][name]
-                kept = [curve["background"][GRID.index(share)] for share in SHOWN]
-                rows.append([title, str(under), *kept])
+                kept = [found["curve"][name]["background"][GRID.index(share)] for share in SHOWN]
+                rows.append([title, str(found["area"][name]), *kept])
             header = ["probability", "area", *(f"at {share:.0%}" for share in SHOWN)]
             counts = [
                 f"{found[name]['events']} events of {name} (effective number {found[name]['effective']:,.0f})"
@@ -256,14 +233,8 @@ class Background(Metric):
                 ]
                 for name, mass in found["mass"].items()
             ]
-            header = [
-                "candidates in the peak",
-                "signal",
-                "background",
-                "after the cut",
-                "median ± width [GeV]",
-                "after the cut",
-            ]
+            after = "after the cut"
+            header = ["candidates in the peak", "signal", "background", after, "median ± width [GeV]", after]
             nothing = 1 - found["cut"]["something"]
             note = f"the cut keeps {CUT:.0%} of signal: P(nothing is present) of at most {nothing:.2g}"
             if masses:
@@ -276,27 +247,20 @@ class Background(Metric):
             yield _mass_plot(name, mass, found["cut"])
 
 
-def _masses(
-    topology: Topology,
-    seen: Seen,
-    signal: Bools,
-    background: Bools,
-    passes: Bools,
-) -> dict[str, Any]:
+def _masses(topology: Topology, candidates: Candidate, rows: dict[str, Bools]) -> dict[str, Any]:
     """Root type -> window of the peak, and mass spectra of signal, and of background before and after a cut."""
     result = {}
     for name in dict.fromkeys(root.type for root in topology.roots):
-        columns = [k for k, root in enumerate(topology.roots) if root.type == name]
-        mass, right = seen.mass[:, columns], seen.right[:, columns]
-        weight = np.repeat(seen.weight[:, None], len(columns), axis=1)
+        columns = [root.index for root in topology.roots if root.type == name]
+        mass = candidates.mass[:, columns]
+        weight = np.repeat(candidates.weight[:, None], len(columns), axis=1)
         known = np.isfinite(mass)
-        peak = mass[known & right & signal[:, None]]
-        if len(topology.of_type(name)[0].slots) < 2 or not len(peak):
+        peak = known & candidates.right[:, columns] & rows["signal"][:, None]
+        if len(topology.of_type(name)[0].slots) < 2 or not peak.any():
             continue
-        low, high = quantile(peak, WINDOW, weight[known & right & signal[:, None]])
-        rows = {"signal": signal, "before": background, "after": background & passes}
-        result[name] = {"window": [float(low), float(high)], "edges": MASS_EDGES.tolist()} | {
-            when: _spectrum(mass[chosen := known & events[:, None]], weight[chosen], low, high)
+        low, high = quantile(mass[peak], WINDOW, weight[peak]).tolist()
+        result[name] = {"window": [low, high], "edges": MASS_EDGES.tolist()} | {
+            when: _spectrum(mass[inside := known & events[:, None]], weight[inside], low, high)
             for when, events in rows.items()
         }
     return result
@@ -322,47 +286,43 @@ def _spectrum(mass: Floats, weight: Floats, low: float, high: float) -> dict[str
 
 
 def _roc_plot(evaluation: Evaluation) -> Plot | None:
-    lines, rows = [], []
+    series = []
     for k, (method, found) in enumerate(evaluation.results("background")):
         for name, curve in found["curve"].items():
             what, style = ("any particle", "-") if name == SOMETHING else ("complete", DASHED)
-            label = f"{plain(method.name)}, P({what}): {found['area'][name].value:.3f}"
-            lines.append(Line(label, curve["signal"], curve["background"], COLOURS[k % len(COLOURS)], style))
-            rows += in_rows(curve, method=method.name, cut_on=name)
-    if not lines:
-        return None
-    under: dict[str, Any] = {"loc": "upper left", "title": "area under the curve"}
-    draw = draw_lines("share of signal kept", "share of background kept", lines, diagonal=(0, 1), **under)
+            label = f"{method.name}, P({what}), area {found['area'][name].value:.3f}"
+            series.append(Series(label, curve["signal"], curve["background"], k, style))
+    labels = "share of signal kept", "share of background kept"
     caption = (
         "Events above a cut on the probability that any particle is present, or that the event is complete. "
         "Background: events with 0 in the column `signal`, or else events of sources without labels."
     )
-    return Plot("background", "Signal and background", caption, draw, rows)
+    how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.05), "diagonal": (0, 1), "loc": "upper left"}
+    return plot_series("background", "Signal and background", caption, labels, series, **how)
 
 
-def _mass_plot(name: str, mass: dict[str, Any], cut: dict[str, float]) -> Plot:
-    edges = np.array(mass["edges"])
-    looks: dict[str, dict[str, Any]] = {
-        "signal": {"label": "signal", "histtype": "fill", "color": RIGHT, "alpha": 0.3},
-        "before": {"label": "background", "histtype": "step", "color": INK},
-        "after": {"label": "background, after the cut", "histtype": "errorbar", "color": WRONG, "markersize": 4},
-    }
-    totals = {part: max(float(np.sum(mass[part]["weights"])), 1e-300) for part in looks}
-    looks["after"]["yerr"] = np.sqrt(mass["after"]["squares"]) / totals["after"]
-
-    def finish(axes: Axes) -> None:
-        axes.axvspan(*mass["window"], color=GREY, alpha=0.12, linewidth=0)
-        axes.set_ylim(0, 1.3 * float(axes.dataLim.ymax))
-        legend(axes, loc="upper right")
-
-    parts = [{"H": mass[part]["weights"] / totals[part], **look} for part, look in looks.items()]
-    labels = f"mass of {plain(name)} candidates [GeV]", "share of candidates"
-    draw = draw_histograms(*labels, edges, parts, finish)
-    weights = {part: mass[part]["weights"].tolist() for part in looks}
-    rows = in_rows({"from": edges[:-1], "to": edges[1:], **weights})
+def _mass_plot(name: str, mass: dict[str, Any], cut: dict[str, float]) -> Plot | None:
+    edges, series = np.array(mass["edges"]), []
+    labels = {"signal": "signal", "before": "background", "after": "background, after the cut"}
+    for (part, label), colour in zip(labels.items(), (RIGHT, INK, WRONG), strict=True):
+        weights, squares = (np.array(mass[part][key]) for key in ("weights", "squares"))
+        total = max(float(weights.sum()), 1e-300)
+        share, error = weights / total, np.sqrt(squares) / total
+        if part == "after":
+            centre = (edges[1:] + edges[:-1]) / 2
+            series.append(Series(label, centre, share, colour, "none", share - error, share + error))
+        else:
+            series.append(Series(label, edges, share, colour, filled=part == "signal"))
     caption = (
         f"Normalised to unit area. The cut requires P(nothing is present) of at most {1 - cut['something']:.2g}, "
         f"which keeps {cut['signal_efficiency']:.0%} of signal. The band has 68 % of the right candidates of "
         "signal: if its share of background is larger after the cut, the cut makes background peak."
     )
-    return Plot(f"background_mass_{name_of_file(name)}", f"Mass of {name} in background", caption, draw, rows)
+    axes_labels = f"mass of {plain(name)} candidates [GeV]", "share of candidates"
+
+    def finish(axes: Axes) -> None:
+        axes.axvspan(*mass["window"], color=GREY, alpha=0.12, linewidth=0)
+
+    how: dict[str, Any] = {"x": (edges[0], edges[-1]), "room": 1.3, "finish": finish, "loc": "upper right"}
+    file, title = f"background_mass_{name_of_file(name)}", f"Mass of {name} in background"
+    return plot_series(file, title, caption, axes_labels, series, **how)

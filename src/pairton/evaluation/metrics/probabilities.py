@@ -14,27 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import statistics
-from pairton.evaluation.plots import (
-    COLOURS,
-    DASHED,
-    DOTTED,
-    GREY,
-    Line,
-    Plot,
-    draw_lines,
-    draw_points,
-    in_rows,
-    legend,
-    plain,
-)
+from pairton.evaluation.evaluation import Table
+from pairton.evaluation.plots import DASHED, DOTTED, Plot, Series, plot_series
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches, same_hypothesis
 from pairton.evaluation.statistics import Area, cuts_at_efficiency, effective_entries
-from pairton.evaluation.tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
 
@@ -274,22 +260,19 @@ class Purity(Metric):
             yield Table("purity: share of right answers among the events kept by a cut", header, rows)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
-        lines, rows = [], []
+        series = []
         for k, (method, result) in enumerate(evaluation.results(self.name)):
             for name, found in result.items():
-                label, style = ("", "-") if name == NAME else (", if complete", DASHED)
-                colour = COLOURS[k % len(COLOURS)]
-                label = f"{plain(method.name)}{label}"
-                lines.append(Line(label, found["efficiency"], found["purity"], colour, style))
-                rows += in_rows(found, method=method.name, cut_on=name)
-        if lines:
-            labels = "share of right answers kept", "right answers among events kept"
-            draw = draw_lines(*labels, lines, top=1.05 + 0.08 * len(lines), loc="upper right")
-            caption = (
-                "All events above a cut on the probability of the answer. Dashed: a cut on the probability that "
-                "the answer is right if the event is complete."
-            )
-            yield Plot("purity", "Purity and efficiency of a cut, all events", caption, draw, rows)
+                more, style = ("", "-") if name == NAME else (", if complete", DASHED)
+                label = f"{method.name}{more}"
+                series.append(Series(label, found["efficiency"], found["purity"], k, style))
+        caption = (
+            "All events above a cut on the probability of the answer. Dashed: a cut on the probability that "
+            "the answer is right if the event is complete."
+        )
+        labels = "share of right answers kept", "right answers among events kept"
+        title, top = "Purity and efficiency of a cut, all events", 1.05 + 0.08 * len(series)
+        yield plot_series("purity", title, caption, labels, series, x=(0, 1), y=(0, top), loc="upper right")
 
 
 def _cuts(each: Probabilities) -> statistics.Cuts:
@@ -302,58 +285,40 @@ def _cuts(each: Probabilities) -> statistics.Cuts:
 
 def _calibration_plot(evaluation: Evaluation, metric: str, title: str, caption: str) -> Plot | None:
     """Predicted probability against the share that is right."""
-    each = {
-        f"{method.name}, {what}": found["bins"]
-        for method, result in evaluation.results(metric)
-        for what, found in result.items()
-        if found["bins"] and (method is evaluation.methods[0] or what == EVENT)
-    }
-    if not each:
-        return None
-    series = {}
-    for name, every in each.items():
-        bins = [row for row in every if row["total"] >= DRAWN]
-        at = [row["probability"] for row in bins]
-        series[name] = at, [[row[key] for key in ("value", "low", "high")] for row in bins]
-
-    def finish(axes: Axes) -> None:
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHED)
-        axes.set(xlim=(0, 1), ylim=(0, 1.05))
-        legend(axes, loc="upper left")
-
+    series: list[Series] = []
+    for method, result in evaluation.results(metric):
+        for what, found in result.items():
+            bins = [row for row in found["bins"] if row["total"] >= DRAWN]
+            if found["bins"] and (method is evaluation.methods[0] or what == EVENT):
+                keys = "probability", "value", "low", "high"
+                at, share, low, high = (np.array([row[key] for row in bins]) for key in keys)
+                label = f"{method.name}, {what}"
+                series.append(Series(label, at, share, len(series), low=low, high=high))
     labels = "predicted probability", "share that is right"
-    draw = draw_points(*labels, series, finish, linestyle="-", linewidth=1)
-    rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
-    return Plot(metric, title, caption, draw, rows)
+    how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.05), "diagonal": (0, 1), "loc": "upper left"}
+    return plot_series(metric, title, caption, labels, series, **how)
 
 
 def _cut_plot(evaluation: Evaluation) -> Plot | None:
     """Efficiency and purity of a cut on the event probability."""
-    lines: list[Line] = []
-    rows = []
+    series: list[Series] = []
     for method in evaluation.methods:
         if EVENT not in (known := probabilities(evaluation, method)):
             continue
         complete, every = _cuts(known[EVENT].where(known[EVENT].complete)), _cuts(known[EVENT])
         if complete.cut:
-            colour = COLOURS[len(lines) // 3 % len(COLOURS)]
-            lines += [
-                Line(plain(method.name), complete.cut, complete.purity, colour),
-                Line("", complete.cut, complete.kept, colour, DASHED),
-                Line("", every.cut, every.purity, colour, DOTTED),
+            k = len(series) // 3
+            series += [
+                Series(f"{method.name}: right among kept", complete.cut, complete.purity, k),
+                Series("kept", complete.cut, complete.kept, k, DASHED),
+                Series("right, of all events", every.cut, every.purity, k, DOTTED),
             ]
-            for events, cuts in (("complete", complete), ("all", every)):
-                columns = {"cut": cuts.cut, "kept": cuts.kept, "purity": cuts.purity}
-                rows += in_rows(columns, method=method.name, events=events)
-    if not lines:
-        return None
-    meanings = {"right among kept": "-", "right, of all events": DOTTED, "kept": DASHED}
-    lines += [Line(meaning, [], [], GREY, style) for meaning, style in meanings.items()]
-    top = 1.1 + 0.1 * ((len(lines) // 3 + 3) // 2)
-    draw = draw_lines("cut on the event probability", "share", lines, top=top, loc="upper left", ncols=2)
     caption = (
         "Dashed: share of complete events above the cut. Solid: share of right answers among them. Dotted: share "
         "of right answers among all events above the cut, as in data; events with a missing object cannot be "
         "right."
     )
-    return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
+    labels, title = ("cut on the event probability", "share"), "Efficiency and purity of a cut"
+    top = 1.1 + 0.1 * (len(series) // 2 + 1)  # with room for the legend
+    how: dict[str, Any] = {"x": (0, 1), "y": (0, top), "loc": "upper left", "ncols": 2}
+    return plot_series("probability_cut", title, caption, labels, series, **how)

@@ -35,34 +35,22 @@ Places = dict[str, tuple[float, float]]  # history -> lower and upper end of its
 def merged(counts: Counts) -> list[dict[str, float]]:
     """Merge histories of many steps: right so far, wrong for the first time, and (EARLIER) wrong before.
 
+    A negative sum of weights is drawn as zero.
+
     >>> merged([{"+": 3, "-": 1}, {"++": 2, "+-": 1, "-+": 1, "--": 0}])
     [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
     """
-    if len(counts) <= FULL:
-        return [dict(each) for each in counts]
+    drawn = [{name: max(value, 0) for name, value in each.items()} for each in counts]
+    if len(drawn) <= FULL:
+        return drawn
     result = []
-    for k, each in enumerate(counts):
+    for k, each in enumerate(drawn):
         good, first = "+" * (k + 1), "+" * k + "-"
         found = {name: each[name] for name in (good, "+" * k + "~", first) if name in each}
         if k:
-            found[EARLIER] = sum(each.values()) - sum(found.values())
+            found[EARLIER] = max(sum(each.values()) - sum(found.values()), 0)
         result.append(found)
     return result
-
-
-def _drawable(counts: Counts) -> Counts:
-    """The counts with negative sums of weights set to zero, so that they can be drawn.
-
-    >>> _drawable([{"+": 3.0, "-": 0.5}, {"++": 2.0, "+-": 1.0, "-+": 1.0, "--": -0.5}])
-    [{'+': 3.0, '-': 1.0}, {'++': 2.0, '+-': 1.0, '-+': 1.0, '--': 0.0}]
-    """
-    if all(value >= 0 for each in counts for value in each.values()):
-        return counts
-    last = {name: max(value, 0.0) for name, value in counts[-1].items()}
-    return [
-        {name: sum(value for whole, value in last.items() if whole.startswith(name)) for name in each}
-        for each in counts
-    ]
 
 
 def links(before: Mapping[str, float], now: Mapping[str, float]) -> Links:
@@ -77,7 +65,7 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     """The figure, from the result of the metric `flow`: stages, and counts for `one_shot` and `steps`."""
     if not (flow.get("one_shot") and flow.get("steps")):
         return None
-    sides = {-1: merged(_drawable(flow["one_shot"])), 1: merged(_drawable(flow["steps"]))}
+    sides = {-1: merged(flow["one_shot"]), 1: merged(flow["steps"])}
     stages = [str(stage) for stage in flow["stages"]]
     total = sum(sides[1][0].values())
     if not total:
@@ -124,13 +112,13 @@ def _side(axes: Axes, side: int, counts: Counts, total: float, stages: Sequence[
             _bands(axes, side, k, flows, before, places, total)
         shown = {history: ends for history, ends in places.items() if each[history] and (k or side > 0)}
         split = any(history.endswith("~") for history in each)
-        heights = _spread([(low + high) / 2 for low, high in shown.values()]) if split else None
-        for i, (history, (low, high)) in enumerate(shown.items()):
+        words, free = _words(stages[k]) if split else None, 2.0
+        for history, (low, high) in shown.items():
             x = side * k
             axes.fill_between([x - NODE / 2, x + NODE / 2], low, high, color=BY_SIGN[history[-1]], linewidth=0)
-            words = _words(stages[k]) if split else None
-            text = _text(k, history, each[history], flows, total, words)
-            _label(axes, side, k, text, (low + high) / 2 if heights is None else heights[i])
+            at = min((low + high) / 2, free) if split else (low + high) / 2  # labels of small nodes do not overlap
+            _label(axes, side, k, _text(k, history, each[history], flows, total, words), at)
+            free = at - LINE
         before = places
 
 
@@ -142,26 +130,6 @@ def _words(stage: str) -> dict[str, str]:
     """
     two = stage.count(" + ") == 1
     return {"+": "both" if two else "all", "~": "one" if two else "some", "-": "none"}
-
-
-def _spread(heights: Sequence[float]) -> list[float]:
-    """Heights of labels, from top to bottom, moved apart so that they do not overlap.
-
-    >>> [round(height, 2) for height in _spread([0.5, 0.5, 0.1])]
-    [0.52, 0.48, 0.1]
-    """
-    result = list(heights)
-    for _ in range(200):
-        moved = False
-        for i in range(len(result) - 1):
-            lack = LINE - (result[i] - result[i + 1])
-            if lack > 1e-4:
-                result[i] += lack / 2
-                result[i + 1] -= lack / 2
-                moved = True
-        if not moved:
-            break
-    return result
 
 
 def _places(each: Mapping[str, float], total: float) -> Places:

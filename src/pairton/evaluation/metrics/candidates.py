@@ -1,63 +1,59 @@
-"""Masses of predicted particles, and a gallery of events, for the report."""
+"""Masses of predicted particles, and the events of the gallery."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.plots import (
-    INK,
-    RIGHT,
-    STYLES,
-    WRONG,
-    Plot,
-    draw_histograms,
-    in_rows,
-    legend,
-    name_of_file,
-    plain,
-)
+from pairton.evaluation.plots import INK, RIGHT, STYLES, WRONG, Plot, Series, name_of_file, plain, plot_series
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches
 from pairton.events import Events
 from pairton.reconstruction.result import momenta, positions
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
 
-__all__ = ["GALLERY", "GROUPS", "Candidates", "Exhibit", "Gallery"]
+__all__ = ["GALLERY", "GROUPS", "Candidate", "Candidates", "Exhibit", "Gallery"]
 
 MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins if there are few events
 ROUND = 5  # the lower end of the mass axis is a multiple of so many bins
 VIEW = 0.99  # share of right particles within the figure, before margins
-PARTS = ("right", "wrong", "incomplete")
+PARTS = ("right", "wrong", "event incomplete")
 COLOURS = (RIGHT, WRONG, "#d3d7dd")
 
 GALLERY = 3  # events per group
 GROUPS = ("most confident, right", "most confident, wrong", "most uncertain")
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Candidate(NamedTuple):
+    """The predicted particles of some events."""
+
+    mass: Floats  # (n, P)
+    right: Bools  # (n, P)
+    complete: Bools  # (n,)
+    weight: Floats  # (n,)
 
 
 class Candidates(Metric):
-    """Masses of the predicted particles (n, P), which of them are right, and which events are complete."""
+    """Masses of the predicted particles."""
 
     name, title = "candidates", "Masses of candidates"
 
-    def count(self, chunk: Chunk, method: Method) -> dict[str, npt.NDArray[Any]]:
+    def count(self, chunk: Chunk, method: Method) -> Candidate:
         events = chunk.events
         assert events.truth is not None
         places = positions(events, chunk.answers[method.name].assignment)
-        right = matches(events.topology, places, events.truth)
-        mass = momenta(events, places)["mass"].astype(np.float32)
-        return {"mass": mass, "right": right, "complete": events.complete, "weight": chunk.weight}
+        mass = momenta(events, places)["mass"]
+        return Candidate(mass, matches(events.topology, places, events.truth), events.complete, chunk.weight)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
         for every in (False, True):
@@ -70,66 +66,49 @@ def _plot(result: Evaluation, type_name: str, every: bool) -> Plot | None:
 
     Those of the first method are split into right and wrong ones; those of other methods are not.
     """
-    columns = [particle.index for particle in result.topology.of_type(type_name)]
-    if len(result.topology.particles[columns[0]].slots) < 2:
-        return None  # a single object has no mass peak
-    peaks = {method.name: _counted(result, method, columns, every) for method in result.methods}
-    (first, shown), *others = peaks.items()
-    total = shown.sum()
-    parts = len(shown)
-    if not total or (every and result.counted("candidates", result.methods[0])["complete"].all()):
-        return None
-    low, high = _view(shown[0] if shown[0].any() else shown.sum(axis=0))
-    width = 1 if total > 20_000 else 2 if total > 3_000 else 5
-    bins = slice(low, low + (high - low) // width * width)
-    edges = MASS_EDGES[bins.start : bins.stop + 1 : width]
-
-    def counts(values: Floats) -> Floats:
-        return np.asarray(values[..., bins].reshape(*values.shape[:-1], -1, width).sum(axis=-1))
-
-    names = [f"{plain(first)}, {part}" for part in ("right", "wrong", "event incomplete")[:parts]]
-    filled = {"stack": True, "histtype": "fill", "color": COLOURS[:parts], "alpha": 0.75, "label": names}
-    drawn: list[dict[str, Any]] = [{"H": list(counts(shown)), **filled}]
-    for k, (name, other) in enumerate(others):
-        look = {"histtype": "step", "color": INK, "linestyle": STYLES[k % len(STYLES)], "label": plain(name)}
-        drawn.append({"H": counts(other.sum(axis=0)), **look})
-
-    def finish(axes: Axes) -> None:
-        axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
-        legend(axes, loc="upper right")
-
-    labels = f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
-    draw = draw_histograms(*labels, edges, drawn, finish)
-    rows = []
-    for name, values in peaks.items():
-        weights = dict(zip(PARTS, counts(values).tolist(), strict=False))
-        rows += in_rows({"from": edges[:-1], "to": edges[1:], **weights}, method=name)
     topology = result.topology
+    columns = [particle.index for particle in topology.of_type(type_name)]
+    if len(topology.particles[columns[0]].slots) < 2:
+        return None  # a single object has no mass peak
+    peaks = [_spectra(result.counted("candidates", method), columns, every) for method in result.methods]
+    first, total = peaks[0], peaks[0].sum()
+    if not total or (every and result.counted("candidates", result.methods[0]).complete.all()):
+        return None
+    low, high = _view(first[0] if first[0].any() else first.sum(axis=0))
+    width = 1 if total > 20_000 else 2 if total > 3_000 else 5
+    high = low + (high - low) // width * width
+    edges = MASS_EDGES[low : high + 1 : width]
+    series = []
+    for k, (method, peak) in enumerate(zip(result.methods, peaks, strict=True)):
+        counts = peak[:, low:high].reshape(len(peak), -1, width).sum(axis=-1)
+        name = method.name
+        if k:
+            series.append(Series(name, edges, counts.sum(axis=0), INK, STYLES[(k - 1) % len(STYLES)]))
+        else:
+            parts = zip(PARTS, counts, COLOURS, strict=False)
+            series += [Series(f"{name}, {part}", edges, n, colour, filled=True) for part, n, colour in parts]
     with_neutrino = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
     solved = ", with its neutrino" if with_neutrino & set(columns) else ""
+    where, rule = "complete events", "right: all its objects are right"
     if every:
-        caption = (
-            f"Every predicted {type_name}{solved} in all events; grey: the event is incomplete and the candidate "
-            "is not right."
-        )
-        title = f"Mass of {type_name}, all events"
-    else:
-        caption = f"Every predicted {type_name}{solved} in complete events; right: all its objects are right."
-        title = f"Mass of {type_name}, complete events"
-    return Plot(f"mass_{name_of_file(type_name)}{'_all' if every else ''}", title, caption, draw, rows)
+        where, rule = "all events", "grey: the event is incomplete and the candidate is not right"
+    caption = f"Every predicted {type_name}{solved} in {where}; {rule}."
+    labels = f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
+    how: dict[str, Any] = {"x": (edges[0], edges[-1]), "room": 1.32, "loc": "upper right"}
+    name = f"mass_{name_of_file(type_name)}{'_all' if every else ''}"
+    return plot_series(name, f"Mass of {type_name}, {where}", caption, labels, series, **how)
 
 
-def _counted(result: Evaluation, method: Method, columns: list[int], every: bool) -> Floats:
+def _spectra(found: Candidate, columns: list[int], every: bool) -> Floats:
     """(parts, bins): weights of right and of wrong candidates in complete events; with `every`, in all events.
 
     In all events, wrong candidates in incomplete events are a third part.
     """
-    counted = result.counted("candidates", method)
-    mass, right = counted["mass"][:, columns], counted["right"][:, columns]
-    complete = np.repeat(counted["complete"][:, None], len(columns), axis=1)
-    weight = np.repeat(counted["weight"][:, None], len(columns), axis=1)
-    chosen = [right, ~right & complete, ~right & ~complete] if every else [right & complete, ~right & complete]
-    return np.stack([np.histogram(mass[each], MASS_EDGES, weights=weight[each])[0] for each in chosen])
+    mass, right = found.mass[:, columns], found.right[:, columns]
+    complete = np.repeat(found.complete[:, None], len(columns), axis=1)
+    weight = np.repeat(found.weight[:, None], len(columns), axis=1)
+    parts = [right, ~right & complete, ~right & ~complete] if every else [right & complete, ~right & complete]
+    return np.stack([np.histogram(mass[part], MASS_EDGES, weights=weight[part])[0] for part in parts])
 
 
 def _view(values: Floats) -> tuple[int, int]:
