@@ -8,7 +8,8 @@ Objects are numbered within their kind, as in the input.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pairton.decoding.patterns import plan_of
 from pairton.errors import FormatError, InputError
 from pairton.evaluation.registry import merged
 from pairton.formats.base import damage
+from pairton.formats.column_files import container_module
 from pairton.formats.files import container_of
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.reconstruction.provenance import KEY
@@ -65,22 +67,27 @@ def _read(name: str, topology: Topology) -> Assignments:
     if not Path(name).is_file():
         raise InputError(f"{name}: no such file; check the name and the folder")
     container = container_of(name)
-    if container == "HDF5":
-        with Hdf5File(name) as file:
-            if file.text(KEY) is not None:
-                return _pairton(
-                    name, topology, {key: file.array(key) for key in file.names() if _is_number(file, key)}
+    with closing(container_module(container).open_file(name)) as file:
+        if container == "ROOT":
+            if TREE not in file.trees:
+                raise FormatError(
+                    f"{name}: has no tree {TREE}, which `pairton reconstruct` writes: found {file.summary()}"
                 )
-            if "TARGETS" in file:
-                return _spanet(name, topology, file)
-            if "OUTPUT" in file:
-                return _hyper(name, topology, file)
-            found = ", ".join(file.names()) or "nothing"
-        raise FormatError(
-            f"{name}: no assignments found: it has {found}, but results of Pairton have the attribute {KEY}, "
-            "those of SPANet the group TARGETS, those of HyPER the group OUTPUT"
-        )
-    return _pairton(name, topology, _parquet(name) if container == "Parquet" else _root(name))
+            file = file.tree(TREE)
+        if container != "HDF5":
+            rows = file.n_events
+            return _pairton(name, topology, file.columns, lambda column: file.read([column], 0, rows)[column])
+        if file.text(KEY) is not None:
+            return _pairton(name, topology, file.datasets(), file.array)
+        if "TARGETS" in file:
+            return _spanet(name, topology, file)
+        if "OUTPUT" in file:
+            return _hyper(name, topology, file)
+        found = ", ".join(file.names()) or "nothing"
+    raise FormatError(
+        f"{name}: no assignments found: it has {found}, but results of Pairton have the attribute {KEY}, those of "
+        "SPANet the group TARGETS, those of HyPER the group OUTPUT"
+    )
 
 
 def _parts(folder: str, topology: Topology) -> Assignments:
@@ -97,61 +104,38 @@ def _parts(folder: str, topology: Topology) -> Assignments:
     return replace(joined, path=folder)
 
 
-def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _pairton(path: str, topology: Topology, stored: Sequence[str], read: Callable[[str], Any]) -> Assignments:
+    """The result of `pairton reconstruct`, with the names of its columns and a function that reads one."""
 
-    table = pq.read_table(path)
-    flat = [
-        field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-    ]
-    return {name: table[name].to_numpy() for name in flat}
+    def columns(names: list[str], kind: type) -> npt.NDArray[Any] | None:
+        if any(name not in stored for name in names):
+            return None
+        return np.stack([np.asarray(read(name)).astype(kind) for name in names], axis=1)
 
-
-def _root(path: str) -> dict[str, npt.NDArray[Any]]:
-    from pairton.formats.root_files import open_root
-
-    with open_root(path) as file:
-        if TREE not in file:
-            found = ", ".join(file.keys(cycle=False)) or "nothing"
-            raise FormatError(f"{path}: has no tree {TREE}, which `pairton reconstruct` writes: found {found}")
-        branches = file[TREE].items(filter_typename=["int32_t", "uint64_t", "float"])
-        return {name: branch.array(library="np") for name, branch in branches}
-
-
-def _pairton(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]) -> Assignments:
-    wanted = [slot_column(slot) for slot in topology.slots]
-    _need(path, "column", wanted, columns)
-    ids = None
-    if "event_source" in columns and "event_number" in columns:
-        ids = np.stack([columns[f"event_{part}"].astype(np.uint64) for part in ("source", "number")], axis=1)
-
-    def probabilities(names: list[str]) -> npt.NDArray[np.float64] | None:
-        known = all(name in columns for name in names)
-        return np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
-
-    event = probabilities(["event_probability"])
+    slots = [slot_column(slot) for slot in topology.slots]
+    _need(path, "column", slots, stored)
+    event = columns(["event_probability"], np.float64)
     return Assignments(
         path,
         "pairton",
-        _stack(path, {name: columns[name] for name in wanted}),
-        ids,
+        _stack(path, {name: np.asarray(read(name)) for name in slots}),
+        columns(["event_source", "event_number"], np.uint64),
         None if event is None else event[:, 0],
-        probabilities([f"{particle.name.replace('.', '_')}_probability" for particle in topology.particles]),
-        probabilities([f"pattern_{pattern.key}" for pattern in plan_of(topology).patterns]),
+        columns([f"{particle.name.replace('.', '_')}_probability" for particle in topology.particles], np.float64),
+        columns([f"pattern_{pattern.key}" for pattern in plan_of(topology).patterns], np.float64),
     )
 
 
 def _spanet(path: str, topology: Topology, file: Hdf5File) -> Assignments:
     wanted = [f"TARGETS/{label}" for label in labels_of(topology, "spanet")]
-    _need(path, "dataset", wanted, file)
+    _need(path, "dataset", wanted, file.datasets())
     return Assignments(path, "spanet", _stack(path, {name: file.array(name) for name in wanted}))
 
 
 def _hyper(path: str, topology: Topology, file: Hdf5File) -> Assignments:
     """HyPER gives a set of jets per particle: those that are not in its children are its own."""
     wanted = {p.index: f"OUTPUT/HyPER_best_{_hyper_name(topology, p)}" for p in topology.particles}
-    _need(path, "dataset", list(wanted.values()), file)
+    _need(path, "dataset", list(wanted.values()), file.datasets())
     jets = {}
     for particle in topology.particles:
         found = file.array(wanted[particle.index])
@@ -198,15 +182,9 @@ def _clean(jets: npt.NDArray[Any]) -> Ints:
         return np.where(jets >= 0, jets, -1).astype(np.int32)
 
 
-def _is_number(file: Hdf5File, name: str) -> bool:
-    return file.is_dataset(name) and file.dataset(name).dtype.kind in "iuf"
-
-
-def _need(path: str, what: str, wanted: list[str], found: Mapping[str, Any] | Hdf5File) -> None:
-    missing = [name for name in wanted if name not in found]
-    if missing:
-        names = found.datasets() if isinstance(found, Hdf5File) else list(found)
-        listed = json.dumps(sorted(names)[:8])[1:-1] or "nothing"
+def _need(path: str, what: str, wanted: list[str], stored: Sequence[str]) -> None:
+    if missing := [name for name in wanted if name not in stored]:
+        listed = json.dumps(sorted(stored)[:8])[1:-1] or "nothing"
         raise FormatError(
             f"{path}: no {what} {', '.join(missing)}; found {listed}: give answers that were made for this "
             "topology"
