@@ -247,24 +247,6 @@ def test_another_jet_scale_is_that_of_scaled_jets_without_other_cuts(decays, mas
         evaluate(source, [mass_model], jet_scales=[0])
 
 
-def test_flow_ends_with_the_efficiency(decays, mass_model, tmp_path):
-    source = write(tmp_path / "in.h5", decays(120, extra=2, labelled=0.95))
-    mass_model.takes_tokens = True
-    result = evaluate(source, [mass_model], decodings=["steps", "one_shot"]).to_dict()
-    total = result["complete"]
-    for name in ("masses:steps", "masses:one_shot"):
-        flow = result["methods"][name]["flow"]
-        assert flow["stages"] == ["W", "W", "t + t"]
-        kind = name.split(":")[1]
-        assert [sum(counts.values()) for counts in flow[kind]] == [total] * 3
-        correct = result["methods"][name]["efficiency"]["event"]["inclusive"]["correct"]
-        assert flow[kind][-1]["+++"] == correct
-        assert flow["one_shot"][0] == flow["steps"][0]  # the same first step
-        assert 0 < flow[kind][0]["-"] < total
-    scaled = evaluate(source, [mass_model], decodings=["steps", "one_shot"], jet_scales=[0.8, 1.2]).to_dict()
-    assert scaled["methods"][name]["flow"] == flow  # of the jets as they are
-
-
 def test_events_without_jets_enough_count_as_wrong(decays, mass_model, tmp_path):
     events = decays(40, extra=0)
     short = events.keep({"jet": ak.local_index(events.jets.pt) < 5})

@@ -186,6 +186,8 @@ def test_flows_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path)
     assert paired["efficiency"]["W"]["inclusive"]["p_value"] is None
     assert set(flow) == {"stages", "one_shot", "steps", "recovery"}
     assert "flow" not in result["methods"][names["exact"]]  # one step, the whole event
+    scaled = evaluate(source, [told], decodings=["one_shot", "steps"], jet_scales=[0.8]).to_dict()
+    assert scaled["methods"][names["steps"]]["flow"] == flow  # of the jets as they are
     assert (
         "flow" not in evaluate(source, [told], decodings=["steps"]).to_dict()
     )  # the other decoding is not asked for

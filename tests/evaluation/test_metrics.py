@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from pairton.evaluation.metrics.efficiency import spread
-from pairton.evaluation.metrics.flow import flow
 from pairton.evaluation.scores import differences, efficiencies, efficiency_against, matches, reweighted, score
 from pairton.evaluation.statistics import MeanSpread, calibration, clopper_pearson
 from pairton.topology import load_topology, parse_topology
@@ -188,15 +187,6 @@ def test_differences_are_paired():
     assert np.isnan(difference["W"]["inclusive"].p_value)
     # the same events fail in both, so the interval is that of ten, not of all
     assert (whole.high - whole.low) / 2 == pytest.approx(np.sqrt(10) / total, rel=0.15)
-
-
-def test_flow_counts_every_event_once_after_each_step():
-    steps = np.random.default_rng(0).random((500, 3)) < 0.7
-    result = flow(steps)
-    assert [len(counts) for counts in result] == [2, 4, 8]
-    assert all(sum(counts.values()) == 500 for counts in result)
-    assert result[2]["+-+"] == int((steps[:, 0] & ~steps[:, 1] & steps[:, 2]).sum())
-    assert result[1]["+-"] == result[2]["+-+"] + result[2]["+--"]
 
 
 def test_calibration():

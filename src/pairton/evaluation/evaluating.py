@@ -204,15 +204,15 @@ def evaluate(
 
 def _label_columns(run: Run) -> list[str]:
     """The columns of the first file with labels of declared heads, and with the momenta of true neutrinos."""
-    names = dict.fromkeys(name for model in run.models for s in model.info.heads.values() for name in s.columns)
-    names |= dict.fromkeys(TRUE_MOMENTUM if (run.models[0] if run.models else run).topology.neutrinos else ())
-    stored = []
-    for name in names if run.first is not None else ():
+    groups = [spec.columns for model in run.models for spec in model.info.heads.values()]
+    groups += [TRUE_MOMENTUM] if (run.models[0] if run.models else run).topology.neutrinos else []
+    stored: list[str] = []
+    for names in groups if run.first is not None else ():
         with suppress(PairtonError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run.source(keep=[name])
-            stored.append(name)
-    return [name for name in stored if name not in run.options.get("keep", ())]
+            run.source(keep=names)
+            stored += names
+    return [name for name in dict.fromkeys(stored) if name not in run.options.get("keep", ())]
 
 
 def _labelled(events: Events, name: str, use_weights: bool) -> Events:
