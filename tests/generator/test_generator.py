@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -21,20 +22,14 @@ from click.testing import CliRunner
 
 from pairton import formats
 from pairton.cli.generate import generate
-from pairton.errors import (
-    ConfigError,
-    InputError,
-    MissingExtraError,
-    OutputError,
-    PairtonError,
-)
+from pairton.errors import ConfigError, InputError, MissingExtraError, OutputError, PairtonError
 from pairton.events.events import SPLITS
 from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
 from pairton.formats import files
 from pairton.generator.production import Task, make_chunk, parts_folder, produce, run_chunk
-from pairton.generator.pythia import MAX_SEED, PythiaRun, flatten, load_processes, scan
-from pairton.generator.settings import MAX_CHUNKS, make_settings, pythia_seed
+from pairton.generator.pythia import PythiaRun, flatten, load_processes, scan
+from pairton.generator.settings import make_settings
 from pairton.generator.simulation import slot_entries
 from pairton.topology import builtin_topologies, load_topology, parse_topology
 
@@ -73,25 +68,22 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     assert content(one) == content(two)
     assert not parts_folder(two).exists()
 
-    script = tmp_path / "interrupted.py"
-    script.write_text(
+    script = (
         "from pathlib import Path\n"
         "from pairton.generator.production import produce\n"
         "from pairton.generator.settings import make_settings\n"
-        "if __name__ == '__main__':\n"
-        "    settings = make_settings('ttbar_allhad', 30, seed=3, keep='all').with_sizes(10, 5)\n"
-        f"    produce(settings, Path({str(killed)!r}))\n"
+        "settings = make_settings('ttbar_allhad', 30, seed=3, keep='all').with_sizes(10, 5)\n"
+        f"produce(settings, Path({str(killed)!r}))\n"
     )
-    process = subprocess.Popen([sys.executable, str(script)])
+    process = subprocess.Popen([sys.executable, "-c", script])
     folder = parts_folder(killed)
     while not list(folder.glob("chunk-*.part")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = {path.name: path.stat().st_mtime_ns for path in folder.glob("chunk-*.part")}
-    assert done
-    assert len(done) < 3
+    done = len(list(folder.glob("chunk-*.part")))
+    assert 0 < done < 3
     assert not killed.exists()
 
     with pytest.raises(OutputError, match="--resume"):
@@ -101,7 +93,7 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     heard = []
     resumed = produce(settings, killed, resume=True, progress=lambda new, counts: heard.append(new))
     assert resumed == counts
-    assert sorted(heard) == [False] * len(done) + [True] * (3 - len(done))
+    assert sorted(heard) == [False] * done + [True] * (3 - done)
     assert content(killed) == content(one)
 
 
@@ -194,10 +186,9 @@ def test_copies_are_one_collision_in_another_detector(tmp_path):
     for part in (fold_of(copies.ids, 3), *(copies.in_split(name, (0.4, 0.3, 0.3)) for name in SPLITS)):
         assert len(set(part)) > 1
         assert part.tolist() == np.repeat(part[::3], 3).tolist()
-    events, counts = run_chunk(
-        multijet := make_settings("multijet", 2, keep="all", copies=2).with_sizes(2, 2), 0, 2
-    )
-    single = run_chunk(replace(multijet, copies=1), 0, 2)[0].weights
+    weighted = make_settings("multijet", 2, keep="all", copies=2).with_sizes(2, 2)
+    events, counts = run_chunk(weighted, 0, 2)
+    single = run_chunk(replace(weighted, copies=1), 0, 2)[0].weights
     assert events.weights.tolist() == np.repeat(single, 2).tolist()
     assert counts.effective == pytest.approx(single.sum() ** 2 / (single**2).sum())
 
@@ -207,11 +198,6 @@ def test_seeds_and_chunks_share_nothing():
     for other in (run_chunk(small(), 1, 5)[0], run_chunk(small(seed=4), 0, 5)[0]):
         assert not set(ak.flatten(first.jets.pt).tolist()) & set(ak.flatten(other.jets.pt).tolist())
         assert not set(map(tuple, first.ids.tolist())) & set(map(tuple, other.ids.tolist()))
-    pairs = [(0, 0), (0, 1), (0, MAX_CHUNKS - 1), (1, 0), (MAX_CHUNKS - 1, MAX_CHUNKS - 1)]
-    seeds = [pythia_seed(*pair) for pair in pairs]
-    assert len(set(seeds)) == len(seeds)
-    assert min(seeds) == 1
-    assert max(seeds) == MAX_SEED
 
 
 def test_ids_name_the_collisions(tmp_path):
@@ -296,14 +282,12 @@ def test_les_houches_quarks_come_back_as_written(lhe):
 def test_les_houches_events_pass_through_the_chain_with_their_weights(lhe, tmp_path):
     zipped = tmp_path / "events.lhe.gz"
     zipped.write_bytes(gzip.compress(lhe.read_bytes()))
-    settings = make_settings("ttbar_allhad", None, lhe=lhe, keep="all").with_sizes(20, 10)
-    assert settings.n_events == 30
-    counts = produce(settings, tmp_path / "out.h5")
-    assert (counts.simulated, counts.kept) == (30, 30 - counts.failed)
     assert replace(scan(zipped), path="") == replace(scan(lhe), path="")
     for path in (lhe, zipped):
         settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(20, 10)
-        second, _ = run_chunk(settings, 1, 10)
+        assert settings.n_events == 30
+        second, counts = run_chunk(settings, 1, 10)
+        assert (counts.simulated, counts.kept) == (10, 10 - counts.failed)
         numbers = second.ids[:, 1].astype(int) & 0xFFFF
         assert second.weights.tolist() == [[1.5, -1.5, 1.5][k % 3] for k in numbers]
     assert (second.truth >= 0).mean() > 0.3  # quarks of other events would match one jet in ten
@@ -336,34 +320,29 @@ def test_filter_on_les_houches_events_counts_what_was_read(lhe):
 HEADERS = """<!-- a comment of two lines that mentions
 <event> -->
 <header>
-<MGVersion> 3.5.1 </MGVersion>
 <MGRunCard><![CDATA[
 <event> 1 2 in a comment of the run card
 ]]></MGRunCard>
 <initrwgt>
-<weightgroup name='scale_variation'>
 <weight id='1001'> muR=0.5 muF=0.5 </weight>
-</weightgroup>
 </initrwgt>
 </header>
+<initrwgt>
+<weight id='2' > pdf </weight>
+</initrwgt>
 """
 
 
 def test_les_houches_headers_of_other_generators(lhe, tmp_path):
     """MadGraph declares its variations in the header, POWHEG between header and <init>; tags have attributes."""
-    declared = "<initrwgt>\n<weight id='2' > pdf </weight>\n</initrwgt>\n"
-    plain = lhe.read_text()
-    opening, rest = plain.split("<init>", 1)
-    start = opening[: opening.index(">") + 1] + "\n"
-    rest = rest.replace("<event>", "<event npLO='-1' npNLO='1'>").replace(
-        "</event>", "<rwgt>\n<wgt id='1001'> 2.5 </wgt>\n</rwgt>\n</event>"
-    )
-    for number, head in enumerate((start + HEADERS, start + declared, start + HEADERS + declared)):
-        path = tmp_path / f"{number}.lhe"
-        path.write_text(head + "<init>" + rest)
-        assert scan(path).n_events == 30
-        settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(5, 5)
-        assert len(run_chunk(settings, 1, 5)[0]) > 0  # Pythia reads them as well
+    opening, rest = lhe.read_text().split("<init>", 1)
+    rest = rest.replace("<event>", "<event npLO='-1' npNLO='1'>")
+    rest = rest.replace("</event>", "<rwgt>\n<wgt id='1001'> 2.5 </wgt>\n</rwgt>\n</event>")
+    path = tmp_path / "events.lhe"
+    path.write_text(opening[: opening.index(">") + 1] + "\n" + HEADERS + "<init>" + rest)
+    assert scan(path).n_events == 30
+    settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(5, 5)
+    assert len(run_chunk(settings, 1, 5)[0]) > 0  # Pythia reads them as well
 
 
 def test_every_les_houches_event_has_its_own_weight(lhe, tmp_path):
@@ -428,11 +407,10 @@ def test_bad_les_houches_files(tmp_path, monkeypatch, content, said):
         scan(path)
 
 
-def test_pipes_and_devices_are_no_les_houches_files(tmp_path):
+def test_a_pipe_is_no_les_houches_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path(os.devnull)):
-        with pytest.raises(InputError, match="this is not a regular file"):
-            scan(path)
+    with pytest.raises(InputError, match="this is not a regular file"):
+        scan(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize(
@@ -468,27 +446,21 @@ def test_distributions_agree_with_the_frozen_summary():
         assert values.mean() == pytest.approx(mean, abs=4 * spread * error), name
 
 
-def test_higgs_events_fill_every_slot():
-    events, _ = run_chunk(make_settings("tth_allhad", 25, seed=2, keep="all").with_sizes(25, 25), 0, 25)
-    assert events.truth.shape == (25, 8)
-    assert np.all((events.truth >= 0).mean(axis=0) > 0.2)
-
-
 def hard_processes(tree, n):
-    """Without shower."""
     lines = (*make_settings(tree, n).lines, *BARE)
     return flatten(next(PythiaRun(lines, 3).batches(n, n)))
 
 
-@pytest.mark.parametrize("name", [*builtin_topologies(), "ww", "wz", "zz", "single_top"])
+OWN = {"ww": ["W", "W"], "wz": ["W", "Z"], "zz": ["Z", "Z"], "single_top": ["t"]}
+DECAYS = {"t": ["W", "b"], "W": ["q", "q"], "Z": ["q", "q"]}
+
+
+@pytest.mark.parametrize("name", [*builtin_topologies(), *OWN])
 def test_every_process_has_the_particles_of_its_topology(name):
-    roots = {"ww": ["W", "W"], "wz": ["W", "Z"], "zz": ["Z", "Z"], "single_top": ["t"]}
-    if name in roots:  # without a topology of their own
-        decays = {"W": ["q", "q"], "Z": ["q", "q"], "t": ["W", "b"]}
-        used = {root: decays[root] for root in roots[name]} | ({"W": ["q", "q"]} if name == "single_top" else {})
-        tree = parse_topology({"name": name, "event": roots[name], "particles": used})
-    else:
-        tree = load_topology(name)
+    if name in OWN:  # without a built-in topology
+        used = {*OWN[name], *(["W"] if "t" in OWN[name] else [])}
+        raw = {"name": name, "event": OWN[name], "particles": {root: DECAYS[root] for root in used}}
+    tree = parse_topology(raw) if name in OWN else load_topology(name)
     assert (slot_entries(hard_processes(tree, 20), tree) >= 0).all()
 
 
@@ -506,53 +478,26 @@ def test_masses_of_made_up_resonances_are_about_flat(name, code, masses):
     assert counts.max() < 350
 
 
-ZH = """name: mine
-event: [Z, H]
-particles: {Z: [q, q], H: [b, b]}
-"""
-ZH_LINES = (
-    "HiggsSM:ffbar2HZ = on",
-    "23:onMode = off",
-    "23:onIfAny = 1 2 3 4 5",
-    "25:onMode = off",
-    "25:onIfAny = 5",
-)
-
-
 def test_a_topology_of_ones_own_brings_its_process(lhe, tmp_path):
-    bare, whole = tmp_path / "zh.yaml", tmp_path / "whole.yaml"
-    bare.write_text(ZH)
-    whole.write_text(ZH + "process:\n" + "".join(f"  - {line!r}\n" for line in ZH_LINES))
-    with pytest.raises(ConfigError, match=r"'mine'.*`process:`.*--pythia LINE.*--lhe FILE"):
+    bare, whole, renamed = (tmp_path / f"{name}.yaml" for name in ("bare", "whole", "renamed"))
+    lines = ("WeakSingleBoson:ffbar2gmZ = on", "23:onMode = off", "23:onIfAny = 5")
+    bare.write_text("name: mine\nevent: [Z]\nparticles: {Z: [b, b]}\n")
+    whole.write_text(bare.read_text() + "process:\n" + "".join(f"  - {line!r}\n" for line in lines))
+    with pytest.raises(ConfigError, match=r"'mine': use ttbar_allhad, .*`process:`.*--pythia LINE.*--lhe FILE"):
         make_settings(bare, 10)
-    settings = make_settings(whole, 20, keep="all")
-    assert settings.lines == make_settings(bare, 20, keep="all", pythia=ZH_LINES).lines
-    events, counts = run_chunk(settings, 0, 20)
-    assert counts.kept == 20
-    assert events.truth.shape == (20, 4)
-    assert (events.truth >= 0).mean() > 0.4
+    settings = make_settings(whole, 20)
+    assert settings.lines == make_settings(bare, 20, pythia=lines).lines
+    assert (slot_entries(hard_processes(whole, 20), load_topology(whole)) >= 0).all()
     assert load_topology(whole) == load_topology(bare)  # how it was made is no part of the tree
-    assert settings.build_topology().extras.process == ZH_LINES
-    renamed = tmp_path / "own.yaml"
+    assert settings.build_topology().extras.process == lines
     renamed.write_text(whole.read_text().replace("name: mine", "name: ttbar_allhad"))
     assert not [line for line in make_settings(renamed, 20).lines if line.startswith("Top:")]
     with pytest.raises(ConfigError, match="switches on a process"):
         run_chunk(make_settings(bare, 10, pythia=("Tune:pp = 21",)), 0, 10)
     # Les Houches events of something else: background, if one says so
-    settings = make_settings(whole, 10, lhe=lhe, keep="all").with_sizes(10, 10)
-    background, _ = run_chunk(settings, 0, 10)
+    background, _ = run_chunk(make_settings(whole, 10, lhe=lhe, keep="all").with_sizes(10, 10), 0, 10)
     assert len(background) > 0
     assert np.all(background.truth == -1)
-
-
-def test_background_has_no_truth(tmp_path):
-    lines = ("Top:all = off", "HardQCD:all = on", "PhaseSpace:pTHatMin = 100")
-    settings = make_settings("ttbar_allhad", 10, keep="all", pythia=lines).with_sizes(10, 10)
-    counts = produce(settings, tmp_path / "qcd.h5")
-    assert (counts.kept, counts.reconstructible) == (10, 0)
-    events = formats.read(str(tmp_path / "qcd.h5"))
-    assert len(events) == 10
-    assert np.all(events.truth == -1)
 
 
 # -- the command line --------------------------------------------------------------------------------------
@@ -566,8 +511,7 @@ def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
     output = tmp_path / "events.h5"
     result = run("ttbar_allhad", "-n", "30", "-o", str(output), "--seed", "9", "--keep", "all")
     assert result.exit_code == 0, result.output
-    assert "simulated" in result.output
-    assert "30" in result.output
+    assert re.search(r"simulated +30 +100.00%", result.output)
     with formats.open_source(str(output)) as source:
         made, table = source.metadata["generator"], source.metadata["tag_table"]
     assert table == load_table("generator_score").to_dict()
@@ -579,16 +523,10 @@ def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
     again = run("ttbar_allhad", "-n", "30", "-o", str(output), "--seed", "9", "--keep", "all", "--resume")
     assert again.exit_code == 0
     assert "complete" in again.output
-    parts = tmp_path / "events.h5.parts"
-    parts.mkdir()
-    other = run("ttbar_allhad", "-n", "60", "-o", str(output), "--seed", "9", "--keep", "all", "--resume")
-    assert isinstance(other.exception, OutputError)
-    assert "made with other settings (n_events)" in str(other.exception)
-    (tmp_path / "text.h5").write_text("mine")
-    text = run("ttbar_allhad", "-n", "30", "-o", str(tmp_path / "text.h5"), "--resume")
-    assert "not a sample of" in str(text.exception)
-    assert parts.exists()
     assert isinstance(run("ttbar_allhad", "-n", "30", "-o", str(output)).exception, OutputError)
+    output.write_text("mine")
+    text = run("ttbar_allhad", "-n", "30", "-o", str(output), "--resume")
+    assert "not a sample of" in str(text.exception)
 
 
 @pytest.mark.parametrize(
@@ -603,19 +541,15 @@ def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
         (("ttbar_allhad", "-n", "10", "--lhe", "nowhere.lhe"), "cannot read nowhere.lhe"),
         (("ttbar_allhad", "-n", "10", "--pythia", "Nonsense:x = 1"), "does not understand 'Nonsense:x = 1'"),
         (("ttbar_allhad", "-n", "10", "--jobs", "0"), "jobs is 0"),
+        (("ttbar_allhad", "-n", "10", "--process", "multijets"), "no process 'multijets': choose one of ttbar"),
+        (("ttbar_allhad", "-n", "10", "-o", "out.xyz"), "out.xyz"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(tmp_path, arguments, said):
-    result = run(*arguments, "-o", str(tmp_path / "out.h5"))
+    result = run("-o", str(tmp_path / "out.h5"), *arguments)
     assert isinstance(result.exception, PairtonError)
     assert said in str(result.exception)
     assert "\n" not in str(result.exception)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_wrong_suffix_is_refused_before_any_work(tmp_path):
-    result = run("ttbar_allhad", "-n", "10", "-o", str(tmp_path / "out.xyz"))
-    assert isinstance(result.exception, PairtonError)
     assert os.listdir(tmp_path) == []
 
 

@@ -19,7 +19,8 @@ from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import load_topology
 from pythia_records import make_record
 
-N = 250
+pytest.importorskip("pythia8mc")
+pytest.importorskip("fastjet")
 
 
 def record(rows):
@@ -106,7 +107,6 @@ def test_leptons_beyond_the_card_are_left_to_the_jets(card, pt, eta):
 
 def test_a_lepton_near_a_jet_is_part_of_it(card):
     """Alone the electron is an object and no jet; with a pion at 0.3 both are one jet; momentum is conserved."""
-    pytest.importorskip("fastjet")
     sure = replace(card, leptons=replace(card.leptons, efficiency=1.0, resolution=1e-9))
     electron = (11, 23, -1, 50.0, 0.0, 0.0)
     near, far = ((211, 83, -1, 60 * np.cos(phi), 60 * np.sin(phi), 0.0) for phi in (0.3, 2.0))
@@ -135,14 +135,11 @@ def test_jets_are_looked_for_in_the_leptons_own_event():
 
 @pytest.fixture(scope="module")
 def made():
-    pytest.importorskip("pythia8mc")
-    pytest.importorskip("fastjet")
-    names = {"ttbar_semilep": 2 * N, "ttbar_dilep": N, "tth_semilep": N}
+    names = {"ttbar_semilep": 500, "ttbar_dilep": 250, "tth_semilep": 250}
     return {name: run_chunk(make_settings(name, n, seed=4, keep="all"), 0, n)[0] for name, n in names.items()}
 
 
 def test_charge_is_conserved_and_one_w_is_leptonic():
-    pytest.importorskip("pythia8mc")
     run = PythiaRun(load_processes().lines(load_topology("ttbar_semilep"), False), 7)
     rows = flatten(next(run.batches(60, 60)))
     stable = rows.stable(run.charge)
@@ -157,7 +154,6 @@ def test_charge_is_conserved_and_one_w_is_leptonic():
 
 
 def test_impossible_numbers_of_leptons_end_in_an_error(monkeypatch):
-    pytest.importorskip("pythia8mc")
     monkeypatch.setattr("pairton.generator.pythia.MOST_DECAYS", 20)
     lines = ("24:onMode = off", "24:onIfAny = 1 2 3 4 5")
     with pytest.raises(ConfigError, match="as many leptonic W decays as"):
@@ -200,16 +196,12 @@ def test_the_first_of_two_leptonic_tops_is_the_top(made):
 def test_missing_energy_follows_the_neutrino(made):
     events = made["ttbar_semilep"]
     met = events.objects["met"][:, 0]
-    off = [
-        np.asarray(met.pt * f(met.phi)) - events.columns[f"neutrino_{p}"]
-        for f, p in ((np.cos, "px"), (np.sin, "py"))
-    ]
+    px, py = (met.pt * f(met.phi) for f in (np.cos, np.sin))
+    off = np.asarray(px) - events.columns["neutrino_px"], np.asarray(py) - events.columns["neutrino_py"]
     heard = ak.num(events.objects["lepton"]).to_numpy() == 1
     assert abs(np.median(off, axis=1)).max() < 4
     assert 14 < np.median(np.hypot(*off)[heard]) < 27  # GeV; 20 in a large sample
-    assert (
-        np.corrcoef(events.columns["neutrino_px"][heard], (met.pt * np.cos(met.phi)).to_numpy()[heard])[0, 1] > 0.8
-    )
+    assert np.corrcoef(events.columns["neutrino_px"][heard], px.to_numpy()[heard])[0, 1] > 0.8
 
 
 def test_jets_beyond_the_selection_are_stored(made):
@@ -235,13 +227,11 @@ def test_matched_objects_have_the_energy_of_their_parton(made):
 
 @pytest.mark.parametrize("suffix", [".h5", ".root", ".parquet"])
 def test_every_format_keeps_all_kinds_and_fields(tmp_path, suffix):
-    pytest.importorskip("pythia8mc")
     settings = make_settings("ttbar_semilep", 12, seed=2, keep="all").with_sizes(6, 6)
     output = tmp_path / f"out{suffix}"
     assert produce(settings, output).kept == 12
     back = formats.read(str(output), topology="ttbar_semilep")
-    parts = [run_chunk(settings, k, 6)[0] for k in range(2)]
-    same = Events.concatenate(parts)
+    same = Events.concatenate([run_chunk(settings, k, 6)[0] for k in range(2)])
     assert back.truth.tolist() == same.truth.tolist()
     assert set(back.columns) == {"neutrino_px", "neutrino_py", "neutrino_pz"}
     assert {"btag", "score", "tagbin", "flavour"} <= set(ak.fields(back.jets))

@@ -140,7 +140,7 @@ def run_chunk(settings: Settings, chunk: int, n_events: int) -> tuple[Events, Co
         )
     kept = keep_mask(events, settings.keep)
     simulated = (n_events - run.vetoed) * settings.copies
-    weights = np.bincount(number[kept], events.each_weight[kept])  # of collisions
+    collisions = np.bincount(number[kept], events.each_weight[kept])  # the summed weight of each
     counts = Counts(
         tried=run.tried(n_events),
         simulated=simulated,
@@ -149,8 +149,8 @@ def run_chunk(settings: Settings, chunk: int, n_events: int) -> tuple[Events, Co
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
         complete=int((events.selected & events.keep(events.passes).complete).sum()),
         kept=int(kept.sum()),
-        sum_of_weights=float(weights.sum()),
-        sum_of_squares=float((weights**2).sum()),
+        sum_of_weights=float(collisions.sum()),
+        sum_of_squares=float((collisions**2).sum()),
     )
     return events[kept], counts
 

@@ -78,10 +78,9 @@ class Processes:
         if lhe:
             process = tuple(filter(_is_on_particle, process))
         elif not further and all(map(_is_on_particle, process)):
-            known = [name for name, lines in self.built_in.items() if not all(map(_is_on_particle, lines))]
             raise ConfigError(
-                f"Pythia has no process for {topology.name!r}: use {', '.join(known)}; or add `process:` with "
-                "Pythia's lines to your topology, or --pythia LINE; or pass events of another generator with "
+                f"Pythia has no process for {topology.name!r}: use {', '.join(self.built_in)}; or add `process:` "
+                "with Pythia's lines to your topology, or --pythia LINE; or pass events of another generator with "
                 "--lhe FILE"
             )
         return (*self.pythia, *process, *further)
