@@ -26,7 +26,7 @@ import numpy.typing as npt
 import uproot
 
 from pairton.formats import iterate, open_source
-from pairton.formats.base import DEFAULT_CHUNK
+from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.experiment import ExperimentSource
 
 __all__ = ["main"]

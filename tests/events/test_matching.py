@@ -6,7 +6,7 @@ import pytest
 
 from pairton.events import matching
 from pairton.events.matching import fill_slots, match, unknown_names
-from pairton.formats.gen_truth import GenRecord, can_search
+from pairton.formats.truth import GenRecord, can_search
 from pairton.topology import load_topology, parse_topology
 
 

@@ -22,8 +22,7 @@ from pairton.errors import (
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.formats import create, detect, expand, iterate, open_source, read
-from pairton.formats.stored import KEY
-from pairton.formats.writing import EventWriter
+from pairton.formats.writing import KEY, EventWriter
 from pairton.topology import load_topology
 from root_files import write_tree
 

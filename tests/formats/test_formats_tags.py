@@ -63,14 +63,15 @@ def test_a_tagger_that_is_not_filled_is_passed_over_and_said(tmp_path, events, f
     assert found.metadata["btag"] == "CSVV2:0.8484"
     for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"btag": "deepjet_2017"}):
         with pytest.raises(
-            FormatError, match=r"DeepFlavB is not filled: none of .* choose one of the filled taggers: CSVV2$"
+            FormatError,
+            match=r"DeepFlavB is not filled: the first .* have no valid value: .* filled taggers: CSVV2$",
         ):
             read(path, **QUIET, **how)
 
 
 def test_no_tagger_is_filled(tmp_path, events, filled):
     path = nano(tmp_path / "a.root", events, btagPNetB=filled * 0 + 0.5, btagCSVV2=filled * np.nan)
-    with pytest.raises(FormatError, match="none of the taggers PNetB, CSVV2 is filled"):
+    with pytest.raises(FormatError, match=r"none of the taggers UParTAK4B, .* or they are not filled"):
         read(path, **QUIET)
     with pytest.raises(FormatError, match=r"the first \d+ jets all have the value 0.5"):
         read(path, **QUIET, btag="PNetB:0.3")
@@ -127,7 +128,7 @@ def test_a_table_of_tags_is_for_the_tag_that_a_cut_makes(tmp_path, events, fille
 
 def test_a_table_for_another_score(tmp_path, events, filled):
     path = nano(tmp_path / "a.root", events, btagPNetB=filled, btagDeepFlavB=filled)
-    with pytest.raises(ConfigError, match="dl1d is for DL1dv01, but the file has the scores DeepFlavB, PNetB"):
+    with pytest.raises(ConfigError, match=r"dl1d is for DL1dv01; .* has DeepFlavB, PNetB"):
         read(path, **QUIET, btag="dl1d")
 
 

@@ -14,7 +14,7 @@ import pytest
 from pairton._common.configuration import parse_yaml
 from pairton.errors import PairtonError
 from pairton.events.nodes import Nodes
-from pairton.formats.stored import Stored
+from pairton.formats.writing import Stored
 from pairton.generator.card import CARDS, parse_card
 from pairton.models.engines import METADATA_KEY
 from pairton.models.model import load_model

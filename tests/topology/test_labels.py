@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pairton.formats.common import clean_labels
 from pairton.formats.flat_objects import Padded
+from pairton.formats.truth import clean_labels
 from pairton.topology import load_topology, parse_topology
 
 

@@ -151,13 +151,13 @@ def convert(
     Example: pairton convert events.root events.h5 --select
     """
     from pairton.formats import create, expand, sources
-    from pairton.formats.base import Writer
+    from pairton.formats.writing import EventWriter
 
     if not inputs:
         raise ConfigError(f"OUT is missing: pairton convert {output} OUT, a name ending in .h5, .root or .parquet")
     paths = expand(inputs)
     refuse_existing(output, force)
-    writer: Writer | None = None
+    writer: EventWriter | None = None
     count = total = 0
     try:
         for source in sources(paths, **reading):

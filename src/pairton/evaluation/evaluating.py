@@ -39,8 +39,8 @@ from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, as_cuts, describe_cuts, used_cuts
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
-from pairton.formats.common import BadLabels
 from pairton.formats.files import Paths
+from pairton.formats.truth import BadLabels
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import windows
 from pairton.reconstruction.result import stored_assignment

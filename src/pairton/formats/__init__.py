@@ -6,7 +6,7 @@ code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -14,24 +14,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from pairton.errors import ConfigError, FormatError, InputError, nearest, shown
+from pairton._common.worker import Worker
+from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
-from pairton.formats.base import (
-    DEFAULT_CHUNK,
-    Format,
-    ReadOptions,
-    SameChoices,
-    Source,
-    Writer,
-    check_chunk,
-    damage,
-)
-from pairton.formats.column_files import MODULES, container_module
-from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
-from pairton.formats.stored import KEY
-from pairton.formats.taggers import BTag
-from pairton.topology import Topology, load_topology, same_tree
+from pairton.formats.base import Format, ReadOptions, Source, check_chunk, damage
+from pairton.formats.column_files import DEFAULT_CHUNK, MODULES, container_module
+from pairton.formats.files import CONTAINERS, Paths, container_of, expand, file_state, unchanged
+from pairton.formats.isolation import IsolatedSource, Reader
+from pairton.formats.truth import BadLabels
+from pairton.formats.writing import KEY, EventWriter
+from pairton.topology import Topology, parse_topology, same_tree
 from pairton.topology.mixtures import find_part
 
 __all__ = [
@@ -45,7 +37,6 @@ __all__ = [
     "open_source",
     "options_for",
     "read",
-    "read_options",
     "register_format",
     "sources",
     "stored_topology",
@@ -66,26 +57,17 @@ REGISTRY = {
 }
 # name of a format -> its module, if that is not the one of its name
 ELSEWHERE = {
+    "topograph": "formats.records",
+    "hyper_hdf5": "formats.records",
     "hyper_root": "formats.flat",
     "flat_root": "formats.flat",
     "parquet": "formats.flat",
     "nanoaod_parquet": "formats.nanoaod",
     "spanet_hdf5": "spanet.spanet_hdf5",
 }
+ADDED: dict[str, Format] = {}  # by `register_format`
 IN_MEMORY_CHUNK = 1_000_000  # events; large, since all of them are kept in memory anyway
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # default format for writing
-
-
-FORMS: tuple[tuple[str, Any, str], ...] = (  # option of reading, its type, and that type in words
-    ("map", Mapping, 'a mapping such as {"pt": "jet_pt"}'),
-    ("fields", Mapping, 'a mapping such as {"jet": ["btag"]}'),
-    ("tree", str, "text"),
-    ("units", str, '"GeV" or "MeV"'),
-    ("keep", Sequence, "a list of names"),
-    ("settings", Mapping, "a mapping of names to text"),
-    ("variations", Mapping, 'a mapping such as {"up": {"pt": "jet_pt_up"}}'),
-)
-ADDED: dict[str, Format] = {}  # by `register_format`
 
 
 def register_format(format: Format, container: str) -> None:
@@ -119,11 +101,13 @@ def detect(path: str) -> Format:
 
 def _open(path: str, format: str | None = None) -> tuple[Any, Format]:
     """The open file and its format: the given one, or else the first that recognises the content."""
-    if format is not None:
-        found = get_format(format)
-        return _open_container(path, REGISTRY[format]), found
-    container = "ROOT" if path.startswith("root://") else check_suffix(path)
-    file = _open_container(path, container, checked=True)
+    chosen = None if format is None else get_format(format)
+    container = REGISTRY.get(format or "", "ROOT")
+    if not path.startswith("root://"):  # reading the first bytes through XRootD is slow
+        container = container_of(path, REGISTRY.get(format or ""))
+    file = container_module(container).open_file(path)
+    if chosen is not None:
+        return file, chosen
     try:
         candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container]
         with damage(path):
@@ -138,35 +122,6 @@ def _open(path: str, format: str | None = None) -> tuple[Any, Format]:
     except BaseException:
         file.close()
         raise
-
-
-def _open_container(path: str, container: str, checked: bool = False) -> Any:
-    if not checked and not path.startswith("root://"):  # reading the first bytes through XRootD is slow
-        require_container(path, container)
-    return container_module(container).open_file(path)
-
-
-def read_options(
-    topology: Topology | str | Path | None = None, units: str | None = None, btag: Any = None, **options: Any
-) -> ReadOptions:
-    """Make `ReadOptions` from keyword arguments, and check them."""
-    for name, kind, form in FORMS:
-        value = units if name == "units" else options.get(name)
-        if value is not None and (not isinstance(value, kind) or (kind is Sequence and isinstance(value, str))):
-            raise ConfigError(f"{name} is {shown(value)}, but must be {form}")
-    if units is not None:
-        known = {"gev": "GeV", "mev": "MeV"}
-        if units.lower() not in known:
-            raise ConfigError(f"units {units!r}: choose GeV or MeV")
-        units = known[units.lower()]
-    allowed = [name for name in ReadOptions.__dataclass_fields__ if name != "topology"]
-    for name in options:
-        if name not in allowed:
-            raise ConfigError(
-                f"no option {name!r} for reading: choose from {', '.join(allowed)}{nearest(name, allowed)}"
-            )
-    tree = load_topology(topology or "ttbar_allhad")
-    return ReadOptions(topology=tree, units=units, btag=BTag.parse(btag), **options)
 
 
 def options_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,23 +142,21 @@ class OpenFile:
     def __init__(self, path: str | Path, format: str | None = None, isolate: Any = False) -> None:
         """As for `open_source`."""
         self.path, self.state = str(path), file_state(str(path))
-        self._format, self._isolate = format, isolate
-        self._file: Any = None
-        self._found: Format | None = None
-        if not isolate:
-            self._file, self._found = _open(self.path, format)
+        self._worker: Worker | None = None
         self._last: tuple[dict[str, Any], Source] | None = None
+        if isolate:
+            self._worker = Worker(Reader, OpenFile, self.path, format, name=self.path, limits=isolate)
+        else:
+            self._file, self._format = _open(self.path, format)
 
     @cached_property
     def stored_topology(self) -> Topology | None:
         """The topology that the file stores; None if it stores no topology."""
-        if self._found is None:
-            from pairton.formats.isolation import isolated_topology
-
-            stored: Topology | None = isolated_topology(self.path, self._isolate)
-            return stored
+        if self._worker is not None:
+            plain = self._worker.call("stored_topology")
+            return None if plain is None else parse_topology(plain, self.path)
         with damage(self.path):
-            return self._found.stored_topology(self._file)
+            return self._format.stored_topology(self._file)
 
     def source(self, **options: Any) -> Source:
         """The events, read with options of `open_source`; if these are the same, the last source."""
@@ -211,58 +164,45 @@ class OpenFile:
             before, source = self._last
             if before.keys() == options.keys() and all(before[name] is options[name] for name in options):
                 return source
-        source = self._isolated(options) if self._found is None else self._source(self._found, **options)
+        source = (
+            self._source(**options) if self._worker is None else IsolatedSource(self._worker, self.path, options)
+        )
         self._last = options, source
         return source
 
-    def _isolated(self, options: dict[str, Any]) -> Source:
-        from pairton.formats.isolation import IsolatedSource
-
-        return IsolatedSource(self.path, self._format, self._isolate, **options)
-
     def _source(
-        self,
-        found: Format,
-        *,
-        topology: Topology | str | Path | None = None,
-        refuse_others: bool = False,
-        **options: Any,
+        self, *, topology: Topology | str | Path | None = None, refuse_others: bool = False, **options: Any
     ) -> Source:
-        name, file = self.path, self._file
-        chosen = read_options(topology, **options)
+        chosen = ReadOptions.parse(topology, **options)
         stored = self.stored_topology if topology is None or refuse_others else None
-        with damage(name):
-            if topology is None:
-                chosen = chosen if stored is None else replace(chosen, topology=stored)
-            elif stored is not None and not (
-                same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)
-            ):
-                raise InputError(
-                    f"{name}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
-                    f"choose a model for {stored.name}, or another topology for the events (--topology)"
-                )
-            found.check(chosen)
-            source = found.open(file, chosen)
-        source.format, source.topology = found.name, chosen.topology
-        if not found.prepared and file.text(KEY) is None:  # Pairton's own files keep what was stored
-            source.metadata = {**source.metadata, "pile_up": True}
-        reading = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
-        if reading := {  # results record options that can change them
-            name: dict(value) if name != "units" else value for name, value in reading.items() if value
-        }:
-            source.metadata = {
-                **source.metadata,
-                "reading": reading,
-            }
+        if stored is not None and topology is None:
+            chosen = replace(chosen, topology=stored)
+        elif stored is not None and not (same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)):
+            raise InputError(
+                f"{self.path}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
+                f"choose a model for {stored.name}, or another topology for the events (--topology)"
+            )
+        with damage(self.path):
+            self._format.check(chosen)
+            source = self._format.open(self._file, chosen)
+        source.format, source.topology = self._format.name, chosen.topology
+        metadata = dict(source.metadata)
+        if not self._format.prepared and self._file.text(KEY) is None:  # Pairton's own files keep what was stored
+            metadata["pile_up"] = True
+        if changing := chosen.changing:
+            metadata["reading"] = changing
+        source.metadata = metadata
         if source.n_events < 0:
-            raise InputError(f"{name}: declares {source.n_events} events: the file is damaged")
+            raise InputError(f"{self.path}: declares {source.n_events} events: the file is damaged")
         return source
 
     def close(self) -> None:
         """Close the file, and with it its events."""
         if self._last is not None:
             self._last[1].close()
-        if self._file is not None:
+        if self._worker is not None:
+            self._worker.close()
+        else:
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -301,8 +241,9 @@ def sources(
 
     first: the first of them if it is open already; it stays open
     """
-    same = SameChoices(btag_asked=options.get("btag") is not None)
     options = {"bad_labels": BadLabels(), **options}
+    same = ("electron_id", "muon_id", "met", *([] if options.get("btag") is not None else ["btag"]))
+    before: tuple[str, Mapping[str, Any]] | None = None
     for path in expand(paths):
         own = first if first is not None and path == first.path else None
         with (
@@ -311,7 +252,15 @@ def sources(
             if own is None
             else nullcontext(own.source(**options)) as source,
         ):
-            same.check(source)
+            chosen = {**source.read_as, "btag": source.tagging}
+            other, theirs = before = before or (path, chosen)
+            for key in same:
+                if key in theirs and key in chosen and theirs[key] != chosen[key]:
+                    flags = "--btag TAGGER:CUT or --btag TABLE" if key == "btag" else f"--set {key}=…"
+                    raise InputError(
+                        f"{path} is read with {key}={chosen[key]}, but {other} with {theirs[key]}: choose one "
+                        f"for all files with {flags}, or run on them separately"
+                    )
             yield source
     options["bad_labels"].warn()
 
@@ -402,18 +351,16 @@ def read(
 
 def create(
     path: str | Path, topology: Topology, metadata: Mapping[str, Any] | None = None, format: str | None = None
-) -> Writer:
+) -> EventWriter:
     """A writer for a new file, in the given format or in the default one for its suffix."""
     target = Path(path)
     container = CONTAINERS.get(target.suffix.lower())
-    if format is None:
-        if container is None:
-            raise ConfigError(f"{target}: unknown suffix: choose one of {', '.join(CONTAINERS)}")
-        format = WRITTEN[container]
-    found = get_format(format)
-    if container is not None and container != REGISTRY[format]:
+    if container is None and format is None:
+        raise ConfigError(f"{target}: unknown suffix: choose one of {', '.join(CONTAINERS)}")
+    found = get_format(format or WRITTEN[str(container)])
+    if container is not None and container != REGISTRY[found.name]:
         raise ConfigError(
-            f"{target}: the suffix says {container}, but {format} is {REGISTRY[format]}: "
+            f"{target}: the suffix says {container}, but {format} is {REGISTRY[found.name]}: "
             f"end the name in {found.suffixes[0]}"
         )
     found.check_kinds(topology)

@@ -1,7 +1,4 @@
-"""Base classes of file formats: a format recognises a file, reads it in chunks and, optionally, writes it.
-
-Each format is in a module with `FORMATS`, listed in `pairton.formats.REGISTRY`.
-"""
+"""Base classes of file formats: a format recognises a file, reads it in chunks and, optionally, writes it."""
 
 from __future__ import annotations
 
@@ -10,38 +7,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
-from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
 from pairton.events import Events
 from pairton.events.event_checks import MARKS
 from pairton.events.inputs import EVIDENCE
-from pairton.formats.column_files import CompleteOrNothing
+from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.columns import FLAVOURS, Wanted
-from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
-from pairton.formats.stored import KEY, Stored
 from pairton.formats.taggers import BTag
+from pairton.formats.truth import BadLabels
+from pairton.formats.writing import KEY, EventWriter, Stored
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.kinds import KINDS
 
-__all__ = [
-    "DEFAULT_CHUNK",
-    "File",
-    "Format",
-    "ReadOptions",
-    "SameChoices",
-    "Source",
-    "Writer",
-    "check_chunk",
-    "damage",
-]
+__all__ = ["Format", "ReadOptions", "Source", "check_chunk", "damage"]
 
-DEFAULT_CHUNK = 50_000  # events held in memory at once: about 30 MB of jets
 BUGS = (AttributeError, NameError, ImportError, NotImplementedError, AssertionError)  # if raised by this package
 COMPLETION = ("energy", "mass")  # fields that complete the four-momentum
 EVENT_NAMES = ("weight", "source", "number")  # columns of the event that `--map` may name
+FORMS: tuple[tuple[str, Any, str], ...] = (  # option of reading, its type, and that type in words
+    ("map", Mapping, 'a mapping such as {"pt": "jet_pt"}'),
+    ("fields", Mapping, 'a mapping such as {"jet": ["btag"]}'),
+    ("tree", str, "text"),
+    ("units", str, '"GeV" or "MeV"'),
+    ("keep", list | tuple, "a list of names"),
+    ("settings", Mapping, "a mapping of names to text"),
+    ("variations", Mapping, 'a mapping such as {"up": {"pt": "jet_pt_up"}}'),
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +55,38 @@ class ReadOptions:
     bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # counts bad labels of all files
     settings: Mapping[str, str] = field(default_factory=dict)  # settings of the format: --set KEY=VALUE
     variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # variation -> field -> column
+
+    @classmethod
+    def parse(
+        cls,
+        topology: Topology | str | Path | None = None,
+        units: str | None = None,
+        btag: Any = None,
+        **options: Any,
+    ) -> ReadOptions:
+        """Make options from keyword arguments, and check them."""
+        allowed = [name for name in cls.__dataclass_fields__ if name != "topology"]
+        for name in options:
+            if name not in allowed:
+                raise ConfigError(
+                    f"no option {name!r} for reading: choose from {', '.join(allowed)}{nearest(name, allowed)}"
+                )
+        for name, kind, form in FORMS:
+            value = units if name == "units" else options.get(name)
+            if value is not None and not isinstance(value, kind):
+                raise ConfigError(f"{name} is {shown(value)}, but must be {form}")
+        if units is not None:
+            known = {"gev": "GeV", "mev": "MeV"}
+            if units.lower() not in known:
+                raise ConfigError(f"units {units!r}: choose GeV or MeV")
+            units = known[units.lower()]
+        return cls(load_topology(topology or "ttbar_allhad"), units=units, btag=BTag.parse(btag), **options)
+
+    @property
+    def changing(self) -> dict[str, Any]:
+        """Those that can change a result, and have no entry of their own in its metadata."""
+        found = {"map": dict(self.map), "units": self.units, "settings": dict(self.settings)}
+        return {name: value for name, value in found.items() if value}
 
     def wanted(self, kind: str, stored: Mapping[str, Sequence[str]] | None = None) -> Wanted:
         """The fields to read for a kind; `stored`: fields that are listed in a file written by Pairton.
@@ -107,18 +134,6 @@ class ReadOptions:
                 f"map {name}={self.map.get(name)}: {part!r} is not a field of objects: choose another name"
             )
         return kind
-
-
-class File(Protocol):
-    """An open file. `text`: a string that Pairton stored in it; `summary`: its content in short, for errors."""
-
-    path: str
-
-    def text(self, name: str) -> str | None: ...
-
-    def summary(self) -> str: ...
-
-    def close(self) -> None: ...
 
 
 def check_chunk(size: int) -> None:
@@ -202,38 +217,8 @@ class Source(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class SameChoices:
-    """Checks that all files of a run have the same leptons, missing energy and, unless it was given, tagger."""
-
-    def __init__(self, btag_asked: bool) -> None:
-        self._keys = ("electron_id", "muon_id", "met", *([] if btag_asked else ["btag"]))
-        self._first: tuple[str, Mapping[str, Any]] | None = None
-
-    def check(self, source: Source) -> None:
-        """Raise InputError if a choice of the reader differs from that for the first file."""
-        chosen = {**source.read_as, "btag": source.tagging}
-        first, before = self._first = self._first or (source.path, chosen)
-        for key in self._keys:
-            if key in before and key in chosen and before[key] != chosen[key]:
-                flags = "--btag TAGGER:CUT or --btag TABLE" if key == "btag" else f"--set {key}=…"
-                raise InputError(
-                    f"{source.path} is read with {key}={chosen[key]}, but {first} with {before[key]}: choose one "
-                    f"for all files with {flags}, or run on them separately"
-                )
-
-
-class Writer(CompleteOrNothing):
-    """Writes events chunk by chunk."""
-
-    @abstractmethod
-    def write(self, events: Events) -> None:
-        """Append some events."""
 
 
 class Format(ABC):
@@ -256,7 +241,7 @@ class Format(ABC):
     def open(self, file: Any, options: ReadOptions) -> Source:
         """Find the columns to read; FormatError if one is missing."""
 
-    def stored_topology(self, file: File) -> Topology | None:
+    def stored_topology(self, file: Any) -> Topology | None:
         """The topology that is stored in the file, if there is one."""
         return Stored.from_json(file.text(KEY), file.path, tree=True).topology
 
@@ -290,6 +275,6 @@ class Format(ABC):
                 "format, or a topology with jets only"
             )
 
-    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> EventWriter:
         """A writer for a new file; OutputError if the format can only be read."""
         raise OutputError(f"{path}: {self.name} can only be read; choose another format with --to")

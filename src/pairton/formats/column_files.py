@@ -23,9 +23,19 @@ from pairton.errors import FormatError, OutputError, PairtonError, nearest
 from pairton.formats.columns import shown
 from pairton.formats.files import one_line
 
-__all__ = ["ColumnFile", "ColumnWriter", "Columns", "Table", "check_column", "container_module", "is_text"]
+__all__ = [
+    "DEFAULT_CHUNK",
+    "ColumnFile",
+    "ColumnWriter",
+    "Columns",
+    "Table",
+    "check_column",
+    "container_module",
+    "is_text",
+]
 
 MODULES = {"HDF5": "hdf5_files", "ROOT": "root_files", "Parquet": "parquet_files"}
+DEFAULT_CHUNK = 50_000  # events held in memory at once: about 30 MB of jets
 CHUNKS = 8  # a batch has so many chunks of HDF5, all full, so that no chunk is read back and completed
 NUMBERS = (
     "bool",
@@ -111,29 +121,8 @@ class ColumnFile(ABC):
         return {f"{name}_{field}" for field in ak.fields(column)} or {name}
 
 
-class CompleteOrNothing(ABC):
-    """A writer as a context manager: it leaves a complete file under the final name, or nothing."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Finish the file and give it its final name."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Remove what was written."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-
-class ColumnWriter(CompleteOrNothing):
-    """Writes columns batch by batch; the file appears under its name when it is complete."""
+class ColumnWriter(ABC):
+    """Writes columns batch by batch, as a context manager: it leaves a complete file or nothing."""
 
     tree: ClassVar[str]  # name of the tree, in ROOT files
     key: ClassVar[str]  # name of the text about the file
@@ -164,6 +153,7 @@ class ColumnWriter(CompleteOrNothing):
                 self._file.append(columns)
 
     def close(self) -> None:
+        """Finish the file and give it its final name."""
         try:
             self.flush()
             with self._writing():
@@ -174,9 +164,19 @@ class ColumnWriter(CompleteOrNothing):
         self._new.commit()
 
     def abort(self) -> None:
+        """Remove what was written."""
         with contextlib.suppress(Exception):  # closing fails again if the disk is full; the file is removed
             self._file.release()
         self._new.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

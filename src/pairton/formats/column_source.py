@@ -7,6 +7,7 @@ identification of leptons, jets near leptons, variations.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -16,20 +17,26 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.errors import InputError, PairtonWarning
 from pairton.events import Events
+from pairton.events.objects import UNIT_SAMPLE, mev_median
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.column_files import Table
 from pairton.formats.columns import Chosen
-from pairton.formats.common import check_units, unit_scale
 from pairton.formats.flat_objects import Chunk, FlatObjects, row_ids
 from pairton.formats.lepton_selection import LeptonSelection
 from pairton.formats.variations import Variations
-from pairton.topology import JET
-from pairton.topology.kinds import LEPTONS
+from pairton.topology import JET, collection_name
+from pairton.topology.kinds import KINDS, LEPTONS
 
 __all__ = ["ColumnSource", "Kinds", "TableSource"]
 
 Kinds = Mapping[str, FlatObjects]
+LEAST_MEDIAN = 0.5  # GeV: a smaller median pT means wrong units
+LEAST_MET = 1e-3  # GeV: a smaller median is that of events without missing energy, whatever the units
+MOST_DEGREES = 360  # |phi| of more is damage, not degrees
+ENOUGH = 20  # objects: the median pT of fewer, such as the missing energy of a few events, can be small by chance
+ENOUGH_MET = 100  # in so many events, the missing energy cannot always be 0
 
 
 class ColumnSource(Source):
@@ -93,13 +100,12 @@ class ColumnSource(Source):
         scale = self.scale
         for kind in self.topology.kinds:
             found = kinds[kind] = self.read_kind(rows, kind)
-            if (passes := self.leptons.passes(kind, found.fields)) is not None:
-                found.keep(passes)
+            self.leptons.identify(kind, found)
             scale = unit_scale(found.fields["pt"], options.units, self.path, kind) if scale is None else scale
         assert scale is not None
         if JET in kinds:
             self.tag_jets(rows, kinds[JET], scale)
-            if self.leptons.overlap.radius:
+            if self.leptons.radius:
                 self.leptons.remove_overlaps(kinds[JET], self.overlapping(rows, kinds), scale)
         objects = {kind: found.ragged(scale) for kind, found in kinds.items()}
         check_units(objects, self.path, options.units, self.units)
@@ -134,3 +140,65 @@ class TableSource(ColumnSource):
         fields = [c for kind in self.objects.values() for part in kind.values() for c in chain(*part.values())]
         varied = [] if self.variations is None else self.variations.columns
         return Chunk(self.file.read([*fields, *varied, *self.more], start, stop), self.path, start, stop)
+
+
+# -- units ---------------------------------------------------------------------------------------------------
+
+
+def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = JET) -> float:
+    """The number to divide pT, mass and energy by. `units`: "GeV", "MeV", or None for GeV with a check of pT."""
+    if units is not None:
+        return 1000.0 if units == "MeV" else 1.0
+    if (median := mev_median(pt)) is not None:
+        raise InputError(
+            f"{path}: the median {kind} pT is {median:.0f}, which looks like MeV: give --set units=MeV "
+            "(or --set units=GeV, if it really is GeV)"
+        )
+    return 1.0
+
+
+def check_units(
+    objects: Mapping[str, ak.Array], path: str, units: str | None = None, fixed: str | None = None
+) -> None:
+    """Raise InputError if kinds of objects have different units; warn if the missing energy is always 0.
+
+    The median pT of every kind must be plausible in GeV, and the median |phi| in radians. units: those that the
+    user gave; fixed: those that all files of the format have.
+    """
+    reference, usual = None, 0.0
+    for kind, array in objects.items():
+        phi = np.abs(np.asarray(ak.flatten(array["phi"]))[:UNIT_SAMPLE])
+        if len(phi) >= ENOUGH and 2 * np.pi < (median_phi := float(np.median(phi))) <= MOST_DEGREES:
+            raise InputError(
+                f"{path}: the median |phi| of {collection_name(kind)} is {median_phi:.3g}, which looks like "
+                "degrees: write the file again with phi in radians"
+            )
+        pt = np.asarray(ak.flatten(array["pt"]))[:UNIT_SAMPLE]
+        if KINDS[kind].transverse and len(pt) >= ENOUGH_MET and not pt.any():
+            warnings.warn(
+                f"{path}: {kind} is 0 in each of {len(pt)} events, so it may not be filled: name another column "
+                f"with --map {kind}.pt=COLUMN",
+                PairtonWarning,
+                stacklevel=2,
+            )
+        pt = pt[np.isfinite(pt) & (pt > 0)]
+        median = float(np.median(pt)) if len(pt) else None
+        if median is None or (KINDS[kind].transverse and median < LEAST_MET):
+            continue
+        wrong = mev_median(pt) is not None or (median < LEAST_MEDIAN and len(pt) >= ENOUGH)
+        if reference is None:
+            if wrong and fixed is not None:
+                raise InputError(
+                    f"{path}: the median pT of {collection_name(kind)} is {median:.3g} GeV, which is not "
+                    f"plausible; files of this format are in {fixed}: correct the momenta in the file"
+                )
+            if wrong:
+                unit_scale(pt, units, path, kind)  # the kinds before it have no objects to find the units from
+                return  # the user gave these units, so there is nothing to compare with
+            reference, usual = kind, median
+        elif wrong:
+            raise InputError(
+                f"{path}: the median pT is {usual:.3g} GeV for {collection_name(reference)}, but {median:.3g} GeV "
+                f"for {collection_name(kind)}, so their units differ: name a column with the same units with "
+                f"--map {kind}.pt=COLUMN"
+            )

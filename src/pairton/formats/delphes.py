@@ -15,10 +15,10 @@ from pairton.events.matching import is_one_of
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
 from pairton.formats.flat_objects import Chunk, flat_fields
-from pairton.formats.gen_truth import GenRecord
-from pairton.formats.lepton_selection import SETTINGS
+from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import BTag, Tagger
+from pairton.formats.truth import GenRecord
 from pairton.topology import JET
 
 __all__ = ["FORMATS", "Delphes"]
@@ -114,7 +114,7 @@ class Delphes(Format):
         "jets": "collection of jets, for example JetPUPPI; default: Jet",
         "electron_id": "conditions on fields of electrons, for example IsolationVar < 0.1; default: none",
         "muon_id": "conditions on fields of muons; default: none",
-        **SETTINGS,
+        **OVERLAP_SETTINGS,
         "met": "collection of missing energy, for example PuppiMissingET; default: MissingET",
     }
     reads_variations = True

@@ -1,4 +1,4 @@
-"""Base class for readers of Delphes, NanoAOD and PHYSLITE: objects, identification, truth, variations, ids."""
+"""Base class for readers of Delphes, NanoAOD and PHYSLITE: collections, identification, truth, kept columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,11 +20,11 @@ from pairton.formats.base import ReadOptions
 from pairton.formats.column_files import Table
 from pairton.formats.column_source import Kinds, TableSource
 from pairton.formats.columns import Chosen, choose_columns, column_names
+from pairton.formats.expressions import NONE, Expression
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
-from pairton.formats.gen_truth import GenRecord, can_search
-from pairton.formats.identification import NONE, Identification
-from pairton.formats.lepton_selection import LeptonSelection, Overlap
+from pairton.formats.lepton_selection import LeptonSelection, identification
 from pairton.formats.taggers import Scores, Tagger
+from pairton.formats.truth import GenRecord, can_search
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name
 from pairton.topology.kinds import KINDS, LEPTONS
@@ -43,12 +43,15 @@ class Flavour:
     kind: str
     collection: str  # prefix of their columns
     defaults: tuple[str, ...] = (NONE,)  # identifications; the first one whose fields are in the file is used
-    bits: Mapping[str, int] = field(default_factory=dict)  # field -> mask of the bits that hold its value
 
     @property
     def key(self) -> str:
         """Of `--set`."""
         return f"{self.kind}_id"
+
+    @property
+    def plural(self) -> str:
+        return collection_name(self.kind)
 
 
 class ExperimentSource(TableSource):
@@ -72,7 +75,6 @@ class ExperimentSource(TableSource):
         super().__init__(tree, options)
         self.tree, self.n_events = tree, tree.n_events
         self.objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
-        self.leptons = self._identify(options.settings)
         used = {part for parts in self.objects.values() for part in parts}
         self.others = [
             collection_name(kind)
@@ -80,12 +82,19 @@ class ExperimentSource(TableSource):
             if kind not in self.objects
             and any(len(c) == 1 and self._exists(c[0]) and c[0] not in used for c in choices)
         ]
+        self._flavours = {flavour.collection: flavour for flavour in self.flavours}
+        self.leptons = self._identify()
         self.variations = Variations(
             options.variations,
             lambda name, columns: tree.require(columns, hint=f" (for the variation {name})"),
         )
         self.kept = {name: self.kept_column(name) for name in column_names(options.keep, tree.columns)}
-        self.more = list(dict.fromkeys([*self.more_columns(), *self._lepton_columns, *self.kept.values()]))
+        identified = [
+            column
+            for name, each in self.leptons.conditions.items()
+            for column in self._columns(name, each).values()
+        ]
+        self.more = list(dict.fromkeys([*self.more_columns(), *identified, *self.kept.values()]))
         tree.require(self.more)
         complete = options.truth and JET in self.objects and all(name in tree for name in self.record_columns())
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
@@ -95,6 +104,8 @@ class ExperimentSource(TableSource):
         self.read_as = self.metadata  # readers add to it
         self.rejected: Counter[str] = Counter()
         self.tagging = str(self.tagger)
+
+    # -- which columns -------------------------------------------------------------------------------------
 
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
         """The collections of a kind -> the columns of their fields."""
@@ -106,64 +117,46 @@ class ExperimentSource(TableSource):
             required = tuple(name for name in wanted.required if name not in from_tagger)
             wanted = replace(wanted, required=required, optional=())
         choices = collections.get(kind, (("",),))  # for unknown kinds, `--map` must name all columns
-        best = next((c for c in choices if all(map(self._exists, c))), None)
-        given = wanted.given.get("pt", "")
-        if (
-            len(choices[0]) > 1
-            and given in self.tree
-            and not any(self._named(part, given) in self.tree for part in choices[0])
-        ):
-            best = self._mapped(kind, given, choices[0])
-        best = best or self._some(kind, choices[0])
-        made = {"flavour"} if set(best) <= self._flavours.keys() else set()  # follows from the collection
-        wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
-        where = f"{self.path}: {self.tree.title}"
+        parts = self._parts(kind, choices, wanted.given.get("pt", ""))
+        if {flavour.collection for flavour in self.flavours}.issuperset(parts) and "flavour" not in wanted.given:
+            required = tuple(name for name in wanted.required if name != "flavour")  # follows from the collection
+            wanted = replace(wanted, required=required)
         found = {}
-        for part in best:
+        for part in parts:
+            named = partial(self._named, part)
             here = {  # `--map` gives a column, or a field of the collection
-                name: self._named(part, given) if self._named(part, given) in self.tree else given
-                for name, given in wanted.given.items()
+                name: named(given) if named(given) in self.tree else given for name, given in wanted.given.items()
             }
-            found[part] = choose_columns(
-                replace(wanted, given=here),
-                self.tree.columns,
-                where,
-                partial(self._named, part),
-                ("mass", "energy"),
-            )
+            where = f"{self.path}: {self.tree.title}"
+            columns = self.tree.columns
+            found[part] = choose_columns(replace(wanted, given=here), columns, where, named, ("mass", "energy"))
         return found
 
-    def _mapped(self, kind: str, column: str, merged: tuple[str, ...]) -> tuple[str, ...]:
-        """The collection of a column that `--map` names; an empty name, with a warning, if it is not known."""
-        found = tuple(part for part in merged if column.startswith(part))
-        if not found and kind in LEPTONS:
-            known = " nor ".join(part.rstrip("_.:") for part in merged)
-            warnings.warn(
-                f"{self.path}: {kind}s with pt={column} are not identified, because they are neither {known}: "
-                f"name columns of one of these with --map, or use only files whose {kind}s were identified before",
-                PairtonWarning,
-                stacklevel=5,
+    def _parts(self, kind: str, choices: tuple[tuple[str, ...], ...], pt: str) -> tuple[str, ...]:
+        """The collections that are merged to a kind, with warnings; `pt`: the column that `--map` names."""
+        first = choices[0]
+        if len(first) > 1 and pt in self.tree and not any(self._named(part, pt) in self.tree for part in first):
+            own = tuple(part for part in first if pt.startswith(part))
+            if not own and kind in LEPTONS:
+                known = " nor ".join(part.rstrip("_.:") for part in first)
+                self._warn(
+                    f"{kind}s with pt={pt} are not identified, because they are neither {known}: name columns of "
+                    f"one of these with --map, or use only files whose {kind}s were identified before"
+                )
+            return own or ("",)
+        for choice in choices:
+            if all(map(self._exists, choice)):
+                return choice
+        existing = tuple(part for part in first if self._exists(part))
+        if existing:
+            missing = ", ".join(self._named(part, "pt") for part in first if part not in existing)
+            self._warn(
+                f"there is no column {missing}, so {kind}s are only those of {', '.join(existing).rstrip('_.:')}"
             )
-        return found or ("",)
+        return existing or first
 
-    @property
-    def _score_names(self) -> tuple[str, ...]:
-        """Fields of jets with the score: its name in Pairton, and its name in the user's table."""
-        table = self.options.btag.table
-        return self.tagger.field, *([] if table is None else [table.field])
-
-    def _some(self, kind: str, merged: tuple[str, ...]) -> tuple[str, ...]:
-        """The collections that the file has, with a warning of missing ones; all if it has none, for the error."""
-        found = tuple(part for part in merged if self._exists(part))
-        if found and len(merged) > 1:
-            missing = ", ".join(self._named(part, "pt") for part in merged if part not in found)
-            warnings.warn(
-                f"{self.path}: there is no column {missing}, so {kind}s are only those of "
-                f"{', '.join(found).rstrip('_.:')}",
-                PairtonWarning,
-                stacklevel=5,
-            )
-        return found or merged
+    def _warn(self, text: str) -> None:
+        warnings.warn(f"{self.path}: {text}", PairtonWarning, stacklevel=6)
 
     def _exists(self, collection: str) -> bool:
         """Whether the file has a collection."""
@@ -172,6 +165,12 @@ class ExperimentSource(TableSource):
     def _named(self, collection: str, name: str) -> str:
         """The column of a field."""
         return collection + self.field_names.get(name, name)
+
+    @property
+    def _score_names(self) -> tuple[str, ...]:
+        """Fields of jets with the score: its name in Pairton, and its name in the user's table."""
+        table = self.options.btag.table
+        return self.tagger.field, *([] if table is None else [table.field])
 
     # -- defined by each experiment ------------------------------------------------------------------------
 
@@ -193,7 +192,7 @@ class ExperimentSource(TableSource):
 
     def record(self, rows: Chunk) -> GenRecord:
         """The generator record; only called if `record_columns` are in the file."""
-        raise FormatError(f"{self.path}: files of this kind have no generator record: read them without truth")
+        raise NotImplementedError
 
     def carried(self, rows: Chunk) -> dict[str, ak.Array]:
         """Columns that are always copied to the result."""
@@ -208,101 +207,82 @@ class ExperimentSource(TableSource):
 
     # -- leptons -------------------------------------------------------------------------------------------
 
-    def _identify(self, settings: Mapping[str, str]) -> LeptonSelection:
+    def _identify(self) -> LeptonSelection:
         """Choose the identifications of electrons and muons, whether or not the topology uses them."""
+        settings = self.options.settings
+        found = LeptonSelection.from_settings(settings)
         used = [part for kind in LEPTONS for part in self.objects.get(kind, ())]
-        overlap = Overlap.parse(settings)
-        chosen: dict[str, Identification] = {}
+        chosen: dict[Flavour, Expression] = {}
         for name, flavour in self._flavours.items():
             if self._named(name, "pt") in self.tree or flavour.key in settings:
-                conditions = self._choose(flavour, settings, bool(used), overlap)
-                if conditions is not None:
-                    chosen[name] = conditions
-        identifies = any(name in used for name in chosen)  # not if `--map` names columns of another collection
-        defaults = [key for key in (*(self._flavours[n].key for n in chosen), "overlap") if key not in settings]
-        if identifies and defaults:
+                conditions = self._conditions(flavour, bool(used), found.radius > 0)
+                chosen |= {} if conditions is None else {flavour: conditions}
+        identified = [flavour for flavour in chosen if flavour.collection in used]  # none if `--map` names others
+        defaults = [key for key in (*(flavour.key for flavour in chosen), "overlap") if key not in settings]
+        if identified and defaults:
             which = [
-                f"{collection_name(self._flavours[name].kind)} ({conditions or 'all in the file'})"
-                for name, conditions in chosen.items()
-                if name in used
+                f"{each.plural} ({'all in the file' if str(chosen[each]) == NONE else chosen[each]})"
+                for each in identified
             ]
-            removal = (
-                f", and jets within delta R = {overlap.radius:g} of a lepton above {overlap.pt:g} GeV are not used"
-            )
+            near = f"within delta R = {found.radius:g} of a lepton above {found.pt:g} GeV"
             warnings.warn(
                 f"{'by default, ' if len(defaults) > len(chosen) else ''}leptons are {' and '.join(which)}"
-                f"{removal if overlap.radius else ''}: change this with "
+                f"{f', and jets {near} are not used' if found.radius else ''}: change this with "
                 f"{', '.join(f'--set {key}=…' for key in defaults)}",
                 PairtonWarning,
                 stacklevel=5,
             )
-        metadata: dict[str, Any] = {}
-        if chosen and (identifies or not used):
-            metadata = {self._flavours[name].key: str(conditions) for name, conditions in chosen.items()}
-        if chosen:
-            metadata |= overlap.metadata()
-        return LeptonSelection(overlap, chosen, metadata, announced=not defaults or identifies)
+        stated = chosen if identified or not used else {}
+        found.conditions = {flavour.collection: conditions for flavour, conditions in chosen.items()}
+        found.metadata = {flavour.key: str(conditions) for flavour, conditions in stated.items()} | (
+            dict(found.metadata) if chosen else {}
+        )
+        found.announced |= bool(identified)
+        return found
 
-    @property
-    def _flavours(self) -> dict[str, Flavour]:
-        return {flavour.collection: flavour for flavour in self.flavours}
-
-    def _choose(
-        self, flavour: Flavour, settings: Mapping[str, str], needed: bool, overlap: Overlap
-    ) -> Identification | None:
+    def _conditions(self, flavour: Flavour, needed: bool, removes: bool) -> Expression | None:
         """The identification that the user chose, or the first default that the file has the fields for.
 
-        needed: whether the topology has leptons
+        needed    whether the topology has leptons
+        removes   whether leptons remove jets
         """
-        key = flavour.key
+        key, settings = flavour.key, self.options.settings
         if key in settings:
-            chosen = Identification.parse(settings[key], key)
+            chosen = identification(settings[key], key)
             needed_by = f" (needed by --set {key}={settings[key]})"
-            self.tree.require(self._conditions(flavour.collection, chosen), hint=needed_by)
+            self.tree.require([*self._columns(flavour.collection, chosen).values()], hint=needed_by)
             return chosen
-        choices = [Identification.parse(text, key) for text in flavour.defaults]
-        for choice in choices:
-            if all(name in self.tree for name in self._conditions(flavour.collection, choice)):
+        for choice in (identification(text, key) for text in flavour.defaults):
+            if all(name in self.tree for name in self._columns(flavour.collection, choice).values()):
                 return choice
-        known = " or ".join(f"`{choice}`" for choice in choices)
-        kind = collection_name(flavour.kind)
-        missing = f"{self.path}: {kind} cannot be identified, because the file lacks the fields of {known}"
+        known = " or ".join(f"`{text}`" for text in flavour.defaults)
+        missing = f"{flavour.plural} cannot be identified, because the file lacks the fields of {known}"
+        give = f"give --set {key}=CONDITIONS, or --set"
         if needed:
-            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or --set {key}=none to use all {kind}")
-        if overlap.radius:
-            warnings.warn(
-                f"{missing}, so jets near them are used: give --set {key}=CONDITIONS, or --set overlap=none",
-                PairtonWarning,
-                stacklevel=5,
-            )
+            raise FormatError(f"{self.path}: {missing}: {give} {key}=none to use all {flavour.plural}")
+        if removes:
+            self._warn(f"{missing}, so jets near them are used: {give} overlap=none")
         return None
 
-    def _conditions(self, collection: str, chosen: Identification) -> list[str]:
-        """The columns that identify the leptons of a collection, and where they are."""
-        return [self._named(collection, name) for name in dict.fromkeys(["pt", "eta", "phi", *chosen.fields])]
+    def _columns(self, collection: str, conditions: Expression) -> dict[str, str]:
+        """The fields that identify the leptons of a collection, and where they are -> their columns."""
+        names = dict.fromkeys(["pt", "eta", "phi", *conditions.names])
+        return {name: self._named(collection, name) for name in names}
 
-    @property
-    def _lepton_columns(self) -> list[str]:
-        chosen = self.leptons.identifications
-        return [column for name in chosen for column in self._conditions(name, chosen[name])]
-
-    def identified(self, rows: Chunk, kind: str) -> list[FlatObjects]:
-        """The electrons, or muons, of identified collections; those that pass are usable."""
+    def identified(self, rows: Chunk, kind: str = "") -> list[FlatObjects]:
+        """The leptons (of a kind) of identified collections; those that pass are usable."""
         return [
-            self._lepton(rows, name) for name in self.leptons.identifications if self._flavours[name].kind == kind
+            self._lepton(rows, name) for name in self.leptons.conditions if kind in ("", self._flavours[name].kind)
         ]
 
     def _lepton(self, rows: Chunk, collection: str) -> FlatObjects:
-        flavour, chosen = self._flavours[collection], self.leptons.identifications[collection]
-        names = dict.fromkeys(["pt", "eta", "phi", *chosen.fields])
-        columns = {name: (self._named(collection, name),) for name in names}
-        found = flat_fields(rows, columns, flavour.kind)
-        found.fields |= {name: found.fields[name] & bits for name, bits in flavour.bits.items() if name in names}
-        found.keep(chosen.passes(found.fields, len(found)))
+        columns = self._columns(collection, self.leptons.conditions[collection])
+        found = flat_fields(rows, {name: (column,) for name, column in columns.items()}, "lepton")
+        self.leptons.identify(collection, found)
         return found
 
     def overlapping(self, rows: Chunk, kinds: Kinds) -> list[FlatObjects]:
-        return [self._lepton(rows, name) for name in self.leptons.identifications]
+        return self.identified(rows)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -314,12 +294,12 @@ class ExperimentSource(TableSource):
                 part.fields.setdefault("flavour", np.full(len(part), KINDS[self._flavours[collection].kind].code))
             if len(self.objects[kind]) > 1 and "energy" not in part.fields:
                 part.fields.setdefault("mass", np.zeros(len(part), dtype=np.float32))
-            if collection in self.leptons.identifications:
+            if collection in self.leptons.conditions:
                 part.usable = self._lepton(rows, collection).usable
             parts.append(part)
         found = merged(parts)
-        if kind in LEPTONS and found.usable is None:
-            found.usable = np.ones(len(found), dtype=bool)
+        if kind in LEPTONS:
+            found.usable = found.passing
         return found
 
     def tag_jets(self, rows: Chunk, jets: FlatObjects, scale: float) -> None:
@@ -329,12 +309,9 @@ class ExperimentSource(TableSource):
         fields |= self.tagger.fields(scores, fields["pt"] / scale, fields["eta"])
         asked = self.options.wanted(JET).required
         fields |= {name: scores for name in self._score_names if name in asked}
-        left = len(jets)
         for rule, passes in self.jet_rules(rows, jets).items():
-            passes = passes if jets.usable is None else passes & jets.usable
-            jets.usable = passes
-            before, left = left, int(np.count_nonzero(passes))
-            self.rejected[rule] += before - left
+            self.rejected[rule] += int(np.count_nonzero(jets.passing & ~passes))
+            jets.keep(passes)
 
     def read_truth(
         self, rows: Chunk, kinds: Kinds, objects: Mapping[str, ak.Array]

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -18,7 +18,6 @@ from pairton.errors import InputError, MissingExtraError, PairtonError
 __all__ = [
     "CONTAINERS",
     "check_address",
-    "check_suffix",
     "container_of",
     "digest",
     "expand",
@@ -30,7 +29,6 @@ __all__ = [
     "open_binary",
     "reading_as",
     "refuse_inflated",
-    "require_container",
     "sample_file",
     "unchanged",
 ]
@@ -100,9 +98,8 @@ def expand(paths: Paths) -> list[str]:
     if not given:
         raise InputError("no input file: give at least one file, glob, URL or @list.txt")
     lists: set[str] = set()
-    found = [path for entry in given for path in _expand_one(os.fspath(entry), lists)]
     seen: dict[str, str] = {}
-    for path in found:
+    for path in (path for entry in given for path in _expand_one(os.fspath(entry), lists)):
         if not is_url(path):
             if not os.path.isfile(path):  # reading a pipe may block, and a device may never end
                 raise InputError(f"{path}: this is not a regular file: copy its content to a file first")
@@ -112,40 +109,39 @@ def expand(paths: Paths) -> list[str]:
             also = f", also as {seen[place]}" if seen[place] != path else ""
             raise InputError(f"{path}: given twice{also}, so its events would count twice: remove one")
         seen[place] = path
-    return found
+    return [*seen.values()]
 
 
-def _expand_one(entry: str, lists: set[str], within: Path | None = None, urls: bool = True) -> Iterable[str]:
+def _expand_one(entry: str, lists: set[str], within: Path | None = None, urls: bool = True) -> list[str]:
     """within: the list that has the entry, and urls: whether it may name URLs.
 
     lists: those that were read already. Each is read once, so that lists cannot refer to each other forever.
     """
     folder = Path() if within is None else within.parent
-    if entry.startswith(LIST):
-        return _from_list(folder / _home(entry.removeprefix(LIST)), lists, urls and within is not None)
-    if entry.startswith(SAMPLE):
-        return [str(sample_file(entry.removeprefix(SAMPLE)))]
     if not urls and (is_url(entry) or entry.startswith(URL_LIST)):
         raise InputError(
             f"@{within}: this list names URLs, which are read only if you ask for it: check them, and give the "
             f"list as {URL_LIST}{within}"
         )
-    if entry.startswith(URL_LIST):
-        return _from_list(folder / _home(entry.removeprefix(URL_LIST)), lists, True)
+    for prefix in (LIST, URL_LIST):
+        if entry.startswith(prefix):
+            path = folder / _home(entry.removeprefix(prefix))
+            return _from_list(path, lists, prefix == URL_LIST or (urls and within is not None))
+    if entry.startswith(SAMPLE):
+        return [str(sample_file(entry.removeprefix(SAMPLE)))]
     check_address(entry)
     if is_url(entry):
         return _remote_glob(entry) if "*" in entry else [entry]
-    path = str(folder / _home(entry.removeprefix("file://")))
-    if any(sign in path for sign in GLOB) and not os.path.exists(path):
-        found = sorted(glob.glob(path, recursive=True))
-        if not found:
-            raise InputError(f"{path}: no file matches: check the folder and the pattern")
-        return found
-    if os.path.isdir(path):
-        raise InputError(f"{path}: this is a folder: give its files, for example {os.path.join(path, '*.h5')}")
-    if not os.path.exists(path):
-        raise InputError(f"{path}: no such file; check the name and the folder")
-    return [path]
+    name = str(folder / _home(entry.removeprefix("file://")))
+    if any(sign in name for sign in GLOB) and not os.path.exists(name):
+        return sorted(glob.glob(name, recursive=True)) or _missing(f"{name}: no file matches")
+    if os.path.isdir(name):
+        raise InputError(f"{name}: this is a folder: give its files, for example {os.path.join(name, '*.h5')}")
+    return [name] if os.path.exists(name) else _missing(f"{name}: no such file")
+
+
+def _missing(what: str) -> list[str]:
+    raise InputError(f"{what}; check the name and the folder")
 
 
 def _home(path: str) -> str:
@@ -185,9 +181,7 @@ def _remote_glob(url: str) -> list[str]:
         raise
     except Exception as error:  # each file system raises its own kinds
         raise InputError(f"{url}: cannot list remote files ({one_line(error)})") from None
-    if not found:
-        raise InputError(f"{url}: no remote file matches; check the pattern")
-    return found
+    return found or _missing(f"{url}: no remote file matches")
 
 
 def open_binary(path: str) -> IO[bytes]:
@@ -227,55 +221,35 @@ def fsspec_options(url: str) -> dict[str, Any]:
     return {"client_kwargs": {"timeout": ClientTimeout(total=TIMEOUT), "trust_env": True}}
 
 
-def container_of(path: str) -> str:
-    """HDF5, ROOT or Parquet, by the first bytes of the file."""
+def container_of(path: str, needed: str | None = None) -> str:
+    """HDF5, ROOT or Parquet, by the first bytes of the file.
+
+    InputError if it is not the container that is needed for a format, or else the one that the suffix states.
+    """
     with open_binary(path) as stream:
         head = _read(path, stream, 8)
-        if not head:
-            raise InputError(f"{path}: the file is empty: write it again, or remove it from the input")
-        found = next((kind for kind, sign in SIGNATURES.items() if head.startswith(sign)), None)
-        if found is None and _has_user_block(path, stream):
-            found = "HDF5"
+    if not head:
+        raise InputError(f"{path}: the file is empty: write it again, or remove it from the input")
+    found = next((kind for kind, sign in SIGNATURES.items() if head.startswith(sign)), None)
+    stated = CONTAINERS.get(Path(path).suffix.lower())
     if found is None:
         if head.startswith(b"<LesHouc") or ".lhe" in Path(path).suffixes:
             raise InputError(
                 f"{path}: events of a generator have no jets yet: simulate them first with "
                 "`pairton generate TOPOLOGY --lhe FILE -o events.h5`"
             )
-        expected = CONTAINERS.get(Path(path).suffix.lower())
-        negation = f"not {expected}, as its suffix says, nor" if expected else "not"
-        rest = " or ".join(kind for kind in ("HDF5", "ROOT", "Parquet") if kind != expected)
+        negation = f"not {stated}, as its suffix says, nor" if stated else "not"
+        rest = " or ".join(kind for kind in ("HDF5", "ROOT", "Parquet") if kind != stated)
         raise InputError(
             f"{path}: the content is {negation} {rest} (it begins with {head!r}): check how it was written"
         )
-    return found
-
-
-def require_container(path: str, kind: str) -> None:
-    """Raise InputError unless the content is of the container that the format needs."""
-    found = container_of(path)
-    if found != kind:
-        raise InputError(f"{path}: the content is {found}, not {kind}: choose another --set format, or none")
-
-
-def check_suffix(path: str) -> str:
-    """The container of a file; InputError if its suffix is that of another one."""
-    found = container_of(path)
-    expected = CONTAINERS.get(Path(path).suffix.lower(), found)
-    if expected != found:
+    if needed is not None and found != needed:
+        raise InputError(f"{path}: the content is {found}, not {needed}: choose another --set format, or none")
+    if needed is None and found != (stated or found):
         raise InputError(
-            f"{path}: the content is {found}, but the suffix says {expected}: rename it, or give --set format=NAME"
+            f"{path}: the content is {found}, but the suffix says {stated}: rename it, or give --set format=NAME"
         )
     return found
-
-
-def _has_user_block(path: str, stream: IO[bytes]) -> bool:
-    """Whether HDF5 content begins at byte 512, 1024, 2048 or 4096, after a block for other data."""
-    for at in (512, 1024, 2048, 4096):
-        stream.seek(at)
-        if _read(path, stream, 8) == SIGNATURES["HDF5"]:
-            return True
-    return False
 
 
 def fingerprint(path: str) -> int:

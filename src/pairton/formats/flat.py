@@ -11,7 +11,7 @@ weight, event_source, event_number                          one number per event
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,20 +21,18 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest
+from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
-from pairton.formats.base import EVENT_NAMES, Format, ReadOptions, Source, Writer
+from pairton.formats.base import EVENT_NAMES, Format, ReadOptions, Source
 from pairton.formats.column_files import Table
 from pairton.formats.column_source import Kinds, TableSource
 from pairton.formats.columns import FLAVOURS, Chosen, Wanted, choose_columns, column_names, shown
-from pairton.formats.common import clean_labels, labels_to_truth, small
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
-from pairton.formats.lepton_selection import SETTINGS as LEPTON_SETTINGS
-from pairton.formats.lepton_selection import stored_leptons, stored_settings
-from pairton.formats.stored import KEY, Stored
+from pairton.formats.lepton_selection import OVERLAP_SETTINGS, STORED_SETTINGS, stored_leptons
 from pairton.formats.taggers import TagColumns
+from pairton.formats.truth import clean_labels, labels_to_truth, small
 from pairton.formats.variations import Variations
-from pairton.formats.writing import EventWriter, stored_fields
+from pairton.formats.writing import KEY, EventWriter, Stored, stored_fields
 from pairton.topology import JET, Topology
 from pairton.topology.kinds import KINDS, LEPTONS
 
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 SOURCE, NUMBER, WEIGHT = "event_source", "event_number", "weight"
 PREFIXES = {"electron": ("electron", "el"), "muon": ("muon", "mu")}  # of the columns, the preferred one first
 SETTINGS = {
-    **stored_settings(),
+    **STORED_SETTINGS,
     "suffix": "end of the names of columns, for example _NOSYS; fields without such a column have their usual one",
 }
 MAP_NAMES = ("slot", "group", "flavour", *EVENT_NAMES)  # what `--map` may name, apart from fields of objects
@@ -86,43 +84,40 @@ class FlatSource(TableSource):
         """`labels`: the column with HyPER's labels of jets, in place of truth columns."""
         stored = Stored.from_json(table.text(KEY), table.path)
         self._tags = TagColumns(options.btag, options.map, options.evidence, stored.metadata, table.path)
-        options = replace(options, map=self._tags.map)
         leptons = stored_leptons(options.settings, options.topology, selected=table.text(KEY) is not None)
-        super().__init__(table, options, leptons)
-        self.n_events = table.n_events
+        super().__init__(table, replace(options, map=self._tags.map), leptons)
+        self.n_events, kinds = table.n_events, options.topology.kinds
         self._suffix = options.settings.get("suffix", "")
         if self._suffix and not any(name.endswith(self._suffix) for name in table.columns):
             raise ConfigError(
                 f"set suffix={self._suffix}: {self.path} has no column that ends so, but {shown(table.columns)}"
             )
-        self.objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
-        flavours = [kind for parts in self.objects.values() for kind in parts]
-        available = [
-            kind
-            for kind in LEPTONS
-            if kind not in flavours
-            and all(self._column(kind, name) in table.columns for name in ("pt", "eta", "phi"))
-        ]
+        self.objects = {kind: self._find_objects(kind, stored) for kind in kinds}
         found = [chosen for parts in self.objects.values() for chosen in parts.values()]
         used = {name for chosen in found for parts in chosen.values() for name in parts}
         self.others = [c.removesuffix("_pt") for c in table.columns if c.endswith("_pt") and c not in used]
-        self.overlap_only = available if JET in options.topology.kinds and leptons.overlap.radius else ()
+        if JET in kinds and leptons.radius:
+            flavours = [kind for parts in self.objects.values() for kind in parts]
+            self.overlap_only = [
+                kind
+                for kind in LEPTONS
+                if kind not in flavours and all(self._column(kind, name) in table for name in ("pt", "eta", "phi"))
+            ]
         for kind in self.overlap_only:
-            self.objects[kind] = {
-                kind: choose_columns(Wanted(kind), table.columns, self.path, partial(self._column, kind))
-            }
+            chosen = choose_columns(Wanted(kind), table.columns, self.path, partial(self._column, kind))
+            self.objects[kind] = {kind: chosen}
         self.metadata = {**self._tags.metadata, **leptons.metadata}
-        self._labels = labels if options.truth and labels in table.columns else None
+        self._labels = labels if options.truth and labels in table else None
         self._truth = [] if self._labels else self._find_truth()
         self.has_truth = bool(self._truth or self._labels)
         self._weight = self._find_one("weight", WEIGHT)
         source, number = self._find_one("source", SOURCE), self._find_one("number", NUMBER)
         self._ids = [name for name in (source, number) if name] if number else []
         self._kept = list(dict.fromkeys([*stored.columns, *column_names(options.keep, table.columns)]))
-        self._require(self._kept)
-        self.variations = Variations(options.variations, lambda _, names: self._require(names))
+        self.variations = Variations(options.variations, lambda _, names: table.require(names))
         one = [name for name in (self._labels, self._weight) if name is not None]
         self.more = [*one, *self._truth, *self._ids, *self._kept]
+        table.require(self.more)
         self.tagging = self._tags.tagging
 
     def _column(self, prefix: str, name: str) -> str:
@@ -158,7 +153,7 @@ class FlatSource(TableSource):
             flavour: prefix
             for flavour in FLAVOURS
             for prefix in reversed([names[flavour]] if flavour in names else PREFIXES[flavour])
-            if flavour in names or self._column(prefix, "pt") in self.file.columns
+            if flavour in names or self._column(prefix, "pt") in self.file
         }
         asked = [flavour for flavour in FLAVOURS if flavour in names]
         if asked and kind in names:
@@ -166,7 +161,7 @@ class FlatSource(TableSource):
                 f"map lepton={names[kind]},{asked[0]}={names[asked[0]]}: give lepton, or electron and muon"
             )
         pt = wanted.given.get("pt", self._column(own[kind], "pt"))
-        if asked or (flavours and not (kind in names or pt in self.file.columns)):
+        if asked or (flavours and not (kind in names or pt in self.file)):
             return flavours
         columns = {self._column(prefix, "pt"): prefix for prefix in flavours.values()}
         if pt in columns and len(columns) > 1:
@@ -181,10 +176,7 @@ class FlatSource(TableSource):
 
     def _find_one(self, mapped: str, default: str) -> str | None:
         """The column that `--map` names, or the default one if the file has it."""
-        if mapped in self.options.map:
-            self._require([self.options.map[mapped]])
-        name = self.options.map.get(mapped, default)
-        return name if name in self.file.columns else None
+        return self.options.map.get(mapped, default if default in self.file else None)
 
     def _find_truth(self) -> list[str]:
         if not self.options.truth:
@@ -203,15 +195,6 @@ class FlatSource(TableSource):
                 "--topology"
             )
         return wanted
-
-    def _require(self, names: Iterable[str]) -> None:
-        missing = [name for name in names if name not in self.file.columns]
-        if missing:
-            columns = self.file.columns
-            hint = nearest(missing[0], columns)
-            raise FormatError(
-                f"{self.path}: no column {', '.join(missing)}{hint or ';'} found {shown(columns, missing[0])}"
-            )
 
     def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
         """Electrons come before muons."""
@@ -275,7 +258,7 @@ class FlatRoot(Format):
     def open(self, file: RootFile, options: ReadOptions) -> Source:
         return FlatSource(file.choose(options.tree, ("events", "Events", "tree")), options)
 
-    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> EventWriter:
         return EventWriter(path, topology, metadata, "ROOT", layout)
 
 
@@ -287,7 +270,7 @@ class Parquet(FlatRoot):
     def open(self, file: Any, options: ReadOptions) -> Source:
         return FlatSource(file, options)
 
-    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> EventWriter:
         return EventWriter(path, topology, metadata, "Parquet", layout)
 
 
@@ -301,7 +284,7 @@ class HyperRoot(Format):
     names = MAP_NAMES
     jets_only = True
     prepared = True
-    settings: ClassVar[dict[str, str]] = dict(LEPTON_SETTINGS)
+    settings: ClassVar[dict[str, str]] = dict(OVERLAP_SETTINGS)
 
     def recognises(self, file: RootFile) -> bool:
         own = {"jet_pt", "jet_e", "jet_bTag"}  # distinguish this layout from files of Delphes

@@ -99,9 +99,14 @@ class FlatObjects:
         """(J,): the event of each object."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
+    @property
+    def passing(self) -> Bools:
+        """(J,): whether each object is usable."""
+        return np.ones(len(self), dtype=bool) if self.usable is None else self.usable
+
     def keep(self, passes: Bools) -> None:
         """Mark objects that do not pass as not usable."""
-        self.usable = passes if self.usable is None else self.usable & passes
+        self.usable = self.passing & passes
 
     def near(self, others: FlatObjects, used: Bools, radius: float) -> Bools:
         """(J,): whether one of the others that are `used` is within a distance in eta and phi."""
@@ -178,8 +183,7 @@ def merged(parts: Sequence[FlatObjects]) -> FlatObjects:
         {name: np.concatenate([part.fields[name] for part in parts])[order] for name in shared},
     )
     if any(part.usable is not None for part in parts):
-        every = [np.ones(len(part), dtype=bool) if part.usable is None else part.usable for part in parts]
-        joined.usable = np.concatenate(every)[order]
+        joined.usable = np.concatenate([part.passing for part in parts])[order]
     return joined
 
 

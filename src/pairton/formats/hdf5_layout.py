@@ -8,7 +8,7 @@ METADATA/columns/<name>  (n, ...); for lists a group with `counts` (n,) and `val
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,14 +23,21 @@ from pairton.formats.column_source import ColumnSource
 from pairton.formats.columns import column_names
 from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.hdf5_files import Hdf5File
-from pairton.formats.stored import KEY, Stored
+from pairton.formats.lepton_selection import stored_leptons
 from pairton.formats.taggers import TagColumns
+from pairton.formats.writing import KEY, Stored
+from pairton.topology import JET
 
 __all__ = ["KEPT", "Hdf5Source", "stored_rows"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
 KEPT = f"{COLUMNS}/"
-LABELS = ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")  # groups of SPANet
+PLACES = (  # of a kept column: its own, and groups of SPANet and Topograph
+    KEPT,
+    "",
+    *(f"{group}/" for group in ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")),
+    "delphes/",
+)
 
 
 class Hdf5Source(ColumnSource):
@@ -41,43 +48,47 @@ class Hdf5Source(ColumnSource):
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         self._stored = Stored.from_json(file.text(KEY), file.path)
         self._tags = TagColumns(options.btag, options.map, options.evidence, self._stored.metadata, file.path)
-        options = replace(options, map=self._tags.map)
-        super().__init__(file, options)
+        topology = options.topology
+        # with an event file of SPANet, all objects in the file are used
+        selected = file.text(KEY) is not None or bool(topology.extras.groups)
+        leptons = stored_leptons(options.settings, topology, selected)
+        super().__init__(file, replace(options, map=self._tags.map), leptons)
+        self.datasets: dict[str, Any] = {}  # those with one row per event, of equal length
         self._ids = file.dataset(IDS) if file.is_dataset(IDS) else None
-        weight = options.map.get("weight", WEIGHT)
+        weight = self.options.map.get("weight", WEIGHT)
         self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None
         self._columns: dict[str, Any] = {}
-        self._counts: dict[str, Any] = {}
         self._offsets: dict[str, npt.NDArray[np.int64]] = {}
         self._find_columns(options.keep)
-        self.metadata = self._tags.metadata
         self._prepare(file)
-        self.metadata = {**self.metadata, **self.leptons.metadata}
+        self.datasets |= {data.name: data for data in (self._ids, self._weight) if data is not None}
+        self.n_events = file.same_length(self.datasets)
+        self.metadata = {**self._tags.metadata, **leptons.metadata}
         self.tagging = self._tags.tagging
 
     @abstractmethod
     def _prepare(self, file: Hdf5File) -> None:
-        """Find the datasets; set `n_events` and `has_truth`."""
+        """Find the datasets of objects; add them to `datasets`, and set `has_truth`."""
+
+    def removing_jets(self, available: Iterable[str]) -> None:
+        """Read the available kinds of leptons that the topology lacks, if they remove jets."""
+        kinds = self.options.topology.kinds
+        if JET in kinds and self.leptons.radius:
+            self.overlap_only = [kind for kind in available if kind not in kinds]
 
     def _find_columns(self, keep: Sequence[str]) -> None:
         file = self.file
         kept = column_names(keep, [*file.names(COLUMNS), *file.datasets()]) if keep else ()
         for name in dict.fromkeys([*self._stored.columns, *kept]):
-            own = f"{COLUMNS}/{name}"
+            own = f"{KEPT}{name}"
             if file.is_group(own):
-                counts = self._counts[f"{own}/counts"] = file.dataset(f"{own}/counts")
+                counts = self.datasets[f"{own}/counts"] = file.dataset(f"{own}/counts")
                 every = file.read(counts, 0, counts.shape[0])
                 self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
                 self._columns[name] = file.dataset(f"{own}/values")
             else:
-                places = [own, name, *(f"{group}/{name}" for group in LABELS)]
-                self._columns[name] = file.dataset(next((p for p in places if file.is_dataset(p)), name))
-
-    def lengths(self) -> dict[str, Any]:
-        """Datasets with one row per event, besides those of objects, for the check of their lengths."""
-        found = {IDS: self._ids, WEIGHT: self._weight}
-        found |= {name: data for name, data in self._columns.items() if name not in self._offsets} | self._counts
-        return {name: data for name, data in found.items() if data is not None}
+                place = next((place for place in PLACES if file.is_dataset(f"{place}{name}")), "")
+                self._columns[name] = self.datasets[name] = file.dataset(f"{place}{name}")
 
     def tag_jets(self, rows: range, jets: FlatObjects, scale: float) -> None:
         self._tags.complete(jets.fields, scale)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pairton._common.worker import Limits, Worker
 from pairton.errors import InputError, PairtonError
 from pairton.events import Events
 from pairton.formats.base import Source
-from pairton.formats.common import BadLabels
 from pairton.formats.files import one_line
-from pairton.topology import Topology, load_topology, parse_topology
+from pairton.formats.truth import BadLabels
+from pairton.topology import Topology, parse_topology
 
-__all__ = ["IsolatedSource", "Limits", "events_from_plain", "events_to_plain", "isolated_topology"]
+__all__ = ["IsolatedSource", "Limits", "Reader", "events_from_plain", "events_to_plain"]
 
 FACTS = ("format", "n_events", "has_truth", "metadata", "tagging", "others", "read_as")
 PARTS = ("objects", "truth", "weights", "ids", "columns", "metadata", "variations")
@@ -31,86 +29,57 @@ def events_from_plain(parts: Mapping[str, Any], topology: Topology) -> Events:
     return Events(topology=topology, **{name: parts[name] for name in PARTS})
 
 
-def isolated_topology(path: str, limits: Any) -> Topology | None:
-    """The topology that a file stores, read in a worker process."""
-    worker = Worker(partial, _plain_topology, path, name=path, limits=limits)
-    found = worker.call("__call__")
-    worker.close()
-    return None if found is None else parse_topology(found, path)
-
-
-def _plain_topology(path: str) -> dict[str, Any] | None:
-    from pairton.formats import stored_topology
-
-    found = stored_topology(path)
-    return None if found is None else found.to_dict()
-
-
 class Reader:
-    """A source in the worker process."""
+    """An open file in the worker process; all answers are plain data."""
 
-    def __init__(self, path: str, format: str | None, topology: Topology | None, options: dict[str, Any]) -> None:
-        from pairton.formats import open_source
+    def __init__(self, open_file: Callable[..., Any], path: str, format: str | None) -> None:
+        self._file, self._bad_labels = open_file(path, format), BadLabels()
+        self._sources: list[Source] = []
 
-        self._bad_labels = BadLabels()
-        options = {"topology": topology, "bad_labels": self._bad_labels, **options}
-        self._source = open_source(path, format, **options)
+    def stored_topology(self) -> dict[str, Any] | None:
+        found: Topology | None = self._file.stored_topology
+        return None if found is None else found.to_dict()
 
-    def facts(self) -> dict[str, Any]:
-        found = {name: getattr(self._source, name) for name in FACTS}
-        return {**found, "topology": self._source.topology.to_dict()}
+    def open(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Facts about the events, and the number with which `call` reads them."""
+        source = self._file.source(**options, bad_labels=self._bad_labels)
+        self._sources.append(source)
+        facts = {name: getattr(source, name) for name in FACTS}
+        return {**facts, "topology": source.topology.to_dict(), "number": len(self._sources) - 1}
 
-    def read(self, start: int, stop: int) -> dict[str, Any]:
-        return events_to_plain(self._source.read(start, stop))
+    def read(self, number: int, start: int, stop: int) -> dict[str, Any]:
+        return events_to_plain(self._sources[number].read(start, stop))
 
-    def taggers(self) -> list[dict[str, Any]]:
-        return self._source.taggers()
+    def taggers(self, number: int) -> list[dict[str, Any]]:
+        return self._sources[number].taggers()
 
     def close(self) -> None:
         self._bad_labels.warn()
 
 
 class IsolatedSource(Source):
-    """A file that is open in a worker process."""
+    """Events of a file that is open in a worker process."""
 
-    def __init__(
-        self,
-        path: str,
-        format: str | None = None,
-        limits: Any = True,
-        *,
-        topology: Topology | str | Path | None = None,
-        **options: Any,
-    ) -> None:
-        self.path = path
-        tree = None if topology is None else load_topology(topology)
-        options.pop("bad_labels", None)  # the worker process counts them itself
-        self._worker = Worker(Reader, path, format, tree, options, name=path, limits=limits)
-        try:
-            facts = self._worker.call("facts")
-            self.topology = parse_topology(facts["topology"], path)
-            for name in FACTS:
-                setattr(self, name, facts[name])
-        except BaseException:
-            self._worker.close()
-            raise
+    def __init__(self, worker: Worker, path: str, options: Mapping[str, Any]) -> None:
+        self.path, self._worker = path, worker  # the worker process counts bad labels itself
+        facts = worker.call("open", {name: value for name, value in options.items() if name != "bad_labels"})
+        self._number, self.topology = facts["number"], parse_topology(facts["topology"], path)
+        for name in FACTS:
+            setattr(self, name, facts[name])
 
     def taggers(self) -> list[dict[str, Any]]:
-        return list(self._worker.call("taggers"))
+        return list(self._worker.call("taggers", self._number))
 
     def read(self, start: int, stop: int) -> Events:
-        parts = self._worker.call("read", start, stop)
+        parts = self._worker.call("read", self._number, start, stop)
         try:
             events = events_from_plain(parts, self.topology)
+            if len(events) != stop - start:
+                raise ValueError(f"{len(events)} of the rows {start} to {stop}")
         except (ValueError, KeyError, TypeError, PairtonError) as error:
             raise InputError(
                 f"{self.path}: its worker process sent invalid events ({one_line(error)}): the file may be damaged"
             ) from error
-        if len(events) != stop - start:
-            raise InputError(
-                f"{self.path}: its worker process sent {len(events)} of the rows {start} to {stop}: the file may "
-                "be damaged"
-            )
         return events
 
     def close(self) -> None:

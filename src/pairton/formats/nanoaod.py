@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
-from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
-from pairton.formats.column_files import Table
+from pairton.formats.base import Format, ReadOptions
+from pairton.formats.column_files import DEFAULT_CHUNK, Table
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
-from pairton.formats.gen_truth import GenRecord
-from pairton.formats.lepton_selection import SETTINGS
+from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.root_files import RootFile
-from pairton.formats.stored import KEY
 from pairton.formats.taggers import Scores
+from pairton.formats.truth import GenRecord
 from pairton.formats.variations import choice
+from pairton.formats.writing import KEY
 
 __all__ = ["FORMATS", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
 
@@ -164,7 +164,7 @@ class NanoAOD(Format):
         "electron_id": "conditions on fields of electrons, for example cutBased >= 3; default: the first that the "
         "file has of mvaIso_WP80, mvaFall17V2Iso_WP80, cutBased >= 4",
         "muon_id": "conditions on fields of muons; default: tightId, pfRelIso04_all < 0.15",
-        **SETTINGS,
+        **OVERLAP_SETTINGS,
         "met": "collection of missing energy; default: the first that the file has of PuppiMET, MET, PFMET",
     }
     reads_variations = True

@@ -13,7 +13,6 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairton.formats.column_files import ColumnFile, Columns, Table
@@ -84,10 +83,12 @@ class ParquetTable(Table):
         return _Pass(pieces, int(self._starts[first]))
 
     def _column(self, table: Any, name: str) -> ak.Array:
-        if name not in self._inside:
-            return _from_arrow(table.column(name))
-        outer, inner = self._inside[name]
-        return _from_records(table.column(outer), inner)
+        outer, inner = self._inside.get(name, (name, None))
+        column = table.column(outer).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # there is no chunk
+            column = pa.array([], column.type)
+        array = ak.from_arrow(column)
+        return ak.Array(_without_masks((array if inner is None else array[inner]).layout))
 
     def _outer(self, names: tuple[str, ...]) -> list[str]:
         """The top-level columns that hold some columns."""
@@ -165,41 +166,13 @@ def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
     return {name: where for name, where in found.items() if name not in schema.names}
 
 
-def _from_records(column: Any, name: str) -> ak.Array:
-    """One field of a column of records or of lists of records."""
-    whole = _combined(column)
-    if pa.types.is_struct(whole.type):
-        return _from_arrow(pc.struct_field(whole, name))
-    if whole.null_count:
-        return ak.from_arrow(whole)[name]
-    ends = np.cumsum(whole.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-    offsets = pa.array(np.concatenate([[0], ends]))
-    return _from_arrow(pa.LargeListArray.from_arrays(offsets, pc.struct_field(whole.flatten(), name)))
-
-
-def _combined(column: Any) -> Any:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # there is no chunk
-        return pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
-    return whole
-
-
-def _from_arrow(column: Any) -> ak.Array:
-    """Convert numbers and lists of numbers without an option type, if no value is missing."""
-    column = _combined(column)
-    kind = column.type
-    if column.null_count == 0 and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        values = column.flatten()
-        if _is_number(values.type) and values.null_count == 0:
-            counts = column.value_lengths().to_numpy(zero_copy_only=False)
-            return ak.unflatten(values.to_numpy(zero_copy_only=False), counts)
-    if column.null_count == 0 and _is_number(kind):
-        return ak.Array(column.to_numpy(zero_copy_only=False))
-    return ak.from_arrow(column)
-
-
-def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+def _without_masks(layout: Any) -> Any:
+    """Arrow columns may lack values; without the option type where none does."""
+    if layout.is_option and not layout.mask_as_bool(valid_when=False).any():
+        return _without_masks(layout.project())
+    if layout.is_list and not layout.is_regular:
+        return ak.contents.ListOffsetArray(layout.to_ListOffsetArray64().offsets, _without_masks(layout.content))
+    return layout
 
 
 class NewFile(ColumnFile):

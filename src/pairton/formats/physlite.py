@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from pairton.formats.base import Format, ReadOptions
 from pairton.formats.columns import Chosen
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour
 from pairton.formats.flat_objects import Chunk, FlatObjects
-from pairton.formats.lepton_selection import SETTINGS
+from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.physlite_met import SoftTerms, summed_met
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import Scores
@@ -37,17 +37,18 @@ CONTAINERS = {  # of kinds other than jets; missing energy is computed from the 
     "tau": ("AnalysisTauJetsAuxDyn",),
 }
 TRACKS = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"  # prefix of the track isolation
-IDENTIFICATIONS = {  # tight electrons and medium muons with the isolation `Tight_VarRad`; the first possible one
+# tight electrons and medium muons with the isolation `Tight_VarRad`; the first possible one. Two bits of the
+# quality are 0 tight, 1 medium, 2 loose, 3 very loose; the others are flags.
+IDENTIFICATIONS = {
     "electron": (
         f"DFCommonElectronsLHTight, {TRACKS}LooseCone_pt1000 / pt < 0.06, topoetcone20 / pt < 0.06",
         "DFCommonElectronsLHTight, topoetcone20 / pt < 0.06",
     ),
     "muon": (
-        f"quality <= 1, {TRACKS}_pt1000 / pt < 0.04, topoetcone20 / pt < 0.15",
-        "quality <= 1, ptvarcone30 / pt < 0.04, topoetcone20 / pt < 0.15",
+        f"(quality & 3) <= 1, {TRACKS}_pt1000 / pt < 0.04, topoetcone20 / pt < 0.15",
+        "(quality & 3) <= 1, ptvarcone30 / pt < 0.04, topoetcone20 / pt < 0.15",
     ),
 }
-BITS = {"quality": 3}  # these two bits: 0 tight, 1 medium, 2 loose, 3 very loose; the others are flags
 NUMBERS = ("runNumber", "lumiBlock", "eventNumber")
 CHANNEL = "mcChannelNumber"
 WEIGHTS = "mcEventWeights"
@@ -62,6 +63,37 @@ class Fractions:
 
     charm: float
     tau: float = 0.0
+
+    @classmethod
+    def of(cls, tagger: str, given: str | None) -> Fractions:
+        """The fractions that the user gave, or those of the tagger."""
+        if given is None:
+            if tagger not in FRACTIONS:
+                raise ConfigError(
+                    f"the fractions of {tagger} are not known: give --set fractions=CHARM or --set "
+                    "fractions=CHARM,TAU"
+                )
+            return FRACTIONS[tagger]
+        try:
+            charm, tau = [*map(float, given.split(",")), 0.0][:2]
+        except ValueError:
+            charm, tau = -1.0, 0.0
+        if not (charm >= 0 and tau >= 0 and charm + tau <= 1):
+            raise ConfigError(
+                f"set fractions={given}: write CHARM or CHARM,TAU, two numbers >= 0 that add up to at most 1"
+            )
+        return cls(charm, tau)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The probabilities of a tagger that the discriminant needs."""
+        return ("pb", "pc", "pu", "ptau") if self.tau else ("pb", "pc", "pu")
+
+    def discriminant(self, pb: ak.Array, pc: ak.Array, pu: ak.Array, ptau: ak.Array | float = 0.0) -> ak.Array:
+        """log(p_b / background), where the background is weighted by the fractions."""
+        background = self.charm * pc + (1 - self.charm - self.tau) * pu + self.tau * ptau
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(pb / background)
 
 
 TAGGERS = ("GN2v01", "GN2v00", "DL1dv01", "DL1r")  # newest first
@@ -89,23 +121,28 @@ class PhysliteSource(ExperimentSource):
             if name.startswith(TAGS) and name.endswith("_pb")
         ]
 
-        def read(name: str, start: int, stop: int) -> ak.Array:
-            share = _fractions(options.settings.get("fractions"), name)
-            columns = [self._tag(part, name) for part in _parts(share)]
-            tree.require(columns)
-            return self._discriminant(tree.read(columns, start, stop), name, share)
+        given = options.settings.get("fractions")
 
-        share = options.settings.get("fractions", "")  # other fractions make another score, which has no table
-        scores = {name: f"{name},{share}".rstrip(",") for name in present}
-        self.tag_scores = Scores(scores, () if share else TAGGERS, read, tree.n_events, tree.path)
+        def columns(name: str) -> list[str]:
+            return [f"{TAGS}{self.mark}{name}_{part}" for part in Fractions.of(name, given).parts]
+
+        def read(name: str, start: int, stop: int) -> ak.Array:
+            tree.require(columns(name))
+            found = tree.read(columns(name), start, stop)
+            return Fractions.of(name, given).discriminant(*(found[column] for column in columns(name)))
+
+        # other fractions make another score, which has no table
+        scores = {name: name if given is None else f"{name},{given}" for name in present}
+        self.tag_scores = Scores(scores, () if given else TAGGERS, read, tree.n_events, tree.path)
         self.tagger = self.tag_scores.choose(options.btag, options.evidence)
         self._tag_columns: list[str] = []
+        self._links: list[str] = []
         if self.tagger.field:
-            self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
-            self.link, self.key = _link(tree, f"{JETS}{self.mark}btaggingLink")
-            self._tag_columns = [
-                self._tag(part, self.tagger.name) for part in _parts(self.fractions)
-            ] + self._links
+            self.fractions = Fractions.of(self.tagger.name, given)
+            self._tag_columns, self._links = (
+                columns(self.tagger.name),
+                _links(tree, f"{JETS}{self.mark}btaggingLink"),
+            )
         self.jvt = self._jvt_column(tree, choice(options.settings, "jvt", ("pass", "none")))
         self.info = {
             name: f"{INFO}{self.mark}{name}"
@@ -113,7 +150,7 @@ class PhysliteSource(ExperimentSource):
             if f"{INFO}{self.mark}{name}" in tree
         }
         self.flavours = tuple(
-            Flavour(kind, f"{CONTAINERS[kind][0]}{self.mark}", defaults, BITS)
+            Flavour(kind, f"{CONTAINERS[kind][0]}{self.mark}", defaults)
             for kind, defaults in IDENTIFICATIONS.items()
         )
         self.soft: SoftTerms | None = None
@@ -167,35 +204,25 @@ class PhysliteSource(ExperimentSource):
     def more_columns(self) -> Sequence[str]:
         return [
             *self._tag_columns,
+            *self._links,
             *(self.soft.columns if self.soft is not None else []),
             *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
             *self.info.values(),
         ]
 
-    @property
-    def _links(self) -> list[str]:
-        return [self.link, *([self.key] if self.key else [])]
-
-    def _tag(self, part: str, tagger: str) -> str:
-        return f"{TAGS}{self.mark}{tagger}_{part}"
-
-    def _discriminant(self, found: Mapping[str, ak.Array], tagger: str, share: Fractions) -> ak.Array:
-        pb, pc, pu = (found[self._tag(part, tagger)] for part in ("pb", "pc", "pu"))
-        return _discriminant(pb, pc, pu, found.get(self._tag("ptau", tagger)), share)
-
     def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
-        scores = self._discriminant(rows, self.tagger.name, self.fractions)
+        scores = self.fractions.discriminant(*(rows[column] for column in self._tag_columns))
         for name in self._links:
             if not np.array_equal(rows.jagged(name)[0], counts):
                 raise FormatError(f"{self.path}: {name} and the jets have different lengths: write the file again")
         # a null link points beyond the container, or has the key 0 and any position; its jet is not tagged
-        linked = rows.jagged(self.link)[1].astype(np.int64)
+        linked = rows.jagged(self._links[0])[1].astype(np.int64)
         n_tags = np.asarray(ak.num(scores, axis=1), dtype=np.int64)
         event = np.repeat(np.arange(len(counts)), counts)
         first = np.concatenate([[0], np.cumsum(n_tags)])
         valid = (linked >= 0) & (linked < n_tags[event])
-        if self.key is not None:
-            valid &= rows.jagged(self.key)[1] != 0
+        for key in self._links[1:]:
+            valid &= rows.jagged(key)[1] != 0
         flat = np.append(np.asarray(ak.flatten(scores)), -np.inf)
         return flat[np.where(valid, first[event] + linked, -1)]
 
@@ -240,8 +267,8 @@ class Physlite(Format):
     settings: ClassVar[dict[str, str]] = {
         "jvt": "pass (default: jets must pass the jet vertex tag, if the file has it) or none",
         "electron_id": "conditions on fields of electrons; default: DFCommonElectronsLHTight and isolation",
-        "muon_id": "conditions on fields of muons; default: quality <= 1 and isolation",
-        **SETTINGS,
+        "muon_id": "conditions on fields of muons; default: (quality & 3) <= 1 and isolation",
+        **OVERLAP_SETTINGS,
         "fractions": "CHARM or CHARM,TAU: fractions in the discriminant of a tagger, if they are not known",
     }
     reads_variations = True
@@ -254,7 +281,7 @@ class Physlite(Format):
         return PhysliteSource(file.choose(options.tree, list(TREES)), options)
 
 
-def _link(tree: RootTree, name: str) -> tuple[str, str | None]:
+def _links(tree: RootTree, name: str) -> list[str]:
     """The column with the positions that links point to, and the one with the keys of the containers, if any.
 
     The names depend on the version of the file.
@@ -262,38 +289,7 @@ def _link(tree: RootTree, name: str) -> tuple[str, str | None]:
     inside = [column for column in tree.columns if column.startswith(name) and column.endswith("m_persIndex")]
     tree.require(inside or [f"{name}.m_persIndex"])
     key = inside[0].removesuffix("m_persIndex") + "m_persKey"
-    return inside[0], key if key in tree else None
-
-
-def _fractions(given: str | None, tagger: str) -> Fractions:
-    if given is None:
-        if tagger not in FRACTIONS:
-            raise ConfigError(
-                f"the fractions of {tagger} are not known: give --set fractions=CHARM or --set fractions=CHARM,TAU"
-            )
-        return FRACTIONS[tagger]
-    try:
-        charm, tau = [*map(float, given.split(",")), 0.0][:2]
-    except ValueError:
-        charm, tau = -1.0, 0.0
-    if not (charm >= 0 and tau >= 0 and charm + tau <= 1):
-        raise ConfigError(
-            f"set fractions={given}: write CHARM or CHARM,TAU, two numbers >= 0 that add up to at most 1"
-        )
-    return Fractions(charm, tau)
-
-
-def _parts(share: Fractions) -> tuple[str, ...]:
-    return ("pb", "pc", "pu", "ptau") if share.tau else ("pb", "pc", "pu")
-
-
-def _discriminant(pb: ak.Array, pc: ak.Array, pu: ak.Array, ptau: ak.Array | None, share: Fractions) -> ak.Array:
-    """log(p_b / background), where the background is weighted by the fractions."""
-    background = share.charm * pc + (1 - share.charm - share.tau) * pu
-    if ptau is not None:
-        background = background + share.tau * ptau
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log(pb / background)
+    return [inside[0], *([key] if key in tree else [])]
 
 
 FORMATS = (Physlite(),)

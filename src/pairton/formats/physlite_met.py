@@ -99,11 +99,10 @@ def summed_met(
 
     pt, eta = jets.fields["pt"], abs(jets.fields["eta"])
     hard = (pt > JET_PT * gev) & ((eta < FORWARD) | (pt > FORWARD_PT * gev)) & (eta < MOST_ETA)
-    hard = hard if jets.usable is None else hard & jets.usable
+    hard &= jets.passing
     free = np.ones(len(jets), dtype=bool)
     for k, leptons in enumerate((*electrons, *muons)):
-        assert leptons.usable is not None
-        kept = leptons.usable & (leptons.fields["pt"] > LEPTON_PT * gev)
+        kept = leptons.passing & (leptons.fields["pt"] > LEPTON_PT * gev)
         subtract(leptons, kept)
         if k < len(electrons):
             free &= ~jets.near(leptons, kept, SAME)

@@ -160,11 +160,6 @@ class Filling:
         """False if all of at least `FEW` jets have invalid values, or all valid values are equal."""
         return self.jets < FEW or self.low != self.high
 
-    def __str__(self) -> str:
-        if self.known:
-            return f"the first {self.jets} jets all have the value {self.low:g}"
-        return f"none of the first {self.jets} jets has a valid value"
-
 
 class Scores:
     """The b-tag scores in a file of an experiment.
@@ -184,7 +179,7 @@ class Scores:
     ) -> None:
         self.fields, self._path, self._n_events, self._read = fields, path, n_events, read
         self._order, self._ranked = order, [name for name in order if name in fields]
-        self._names = ", ".join(fields) or "none"
+        self._names = ", ".join(fields) or "no scores"
 
     def filling(self, name: str, table: TagTable | None) -> Filling:
         """Whether the score of the first jets is filled."""
@@ -212,12 +207,13 @@ class Scores:
             own = structs.replace(own, field=field)  # the user's name for the score
         known = own if own is not None and own.field == field else _default_table(field, cut)
         if asked is not None and not (filling := self.filling(name, known)).filled:
-            filled = [
+            others = [
                 each for each in self._ranked if self.filling(each, _default_table(self.fields[each])).filled
             ]
+            values = f"all have the value {filling.low:g}" if filling.known else "have no valid value"
             raise FormatError(
-                f"{self._path}: {name} is not filled: {filling}: choose one of the filled taggers: "
-                f"{', '.join(filled) or 'none'}"
+                f"{self._path}: {name} is not filled: the first {filling.jets} jets {values}: choose one of the "
+                f"filled taggers: {', '.join(others) or 'none'}"
             )
         if cut is None:
             if known is None:
@@ -240,42 +236,30 @@ class Scores:
 
     def _asked(self, btag: BTag) -> str | None:
         """The tagger that the user named, or that the table is for."""
-        names = [name for name, field in self.fields.items() if btag.score in (name, field)]
-        if names:
+        if names := [name for name, field in self.fields.items() if btag.score in (name, field)]:
             return names[0]
+        has = f"{self._path} has {self._names}{nearest(btag.score, [*self.fields, *self.fields.values()])}"
         if btag.named:
-            raise ConfigError(
-                f"--btag {btag.text}: {self._path} has no tagger {btag.named!r}, but {self._names}"
-                f"{nearest(btag.named, self.fields)}"
-            )
+            raise ConfigError(f"--btag {btag.text}: no tagger {btag.named!r}; {has}")
         if btag.score and btag.table is not None:
-            raise ConfigError(
-                f"{self._path}: the table {btag.table.name} is for {btag.score}, but the file has the scores "
-                f"{self._names}: choose a table for one of them{nearest(btag.score, self.fields.values())}"
-            )
+            raise ConfigError(f"--btag {btag.text}: the table {btag.table.name} is for {btag.score}; {has}")
         if btag.cut is not None:
+            example = f"{next(iter(self._ranked), 'TAGGER')}:{btag.cut:g}"
             raise ConfigError(
-                f"--btag {btag.text} is a cut without a tagger: {self._path} has {self._names}: write, for "
-                f"example, --btag {next(iter(self._ranked), 'TAGGER')}:{btag.cut:g}"
+                f"--btag {btag.text} is a cut without a tagger; {has}: write, for example, --btag {example}"
             )
         return None
 
     def _first_filled(self) -> tuple[str, str]:
         """The first filled tagger, and why it is not one before it."""
-        if not self._ranked:
-            has = f"none of the taggers {', '.join(self._order)}" if self._order else "no tagger with a known cut"
-            raise FormatError(
-                f"{self._path}: the file has {has}; its b-tag scores are {self._names}: give --btag TAGGER:CUT, "
-                "or --btag none to run without tags"
-            )
         for place, name in enumerate(self._ranked):
-            filling = self.filling(name, _default_table(self.fields[name]))
-            if filling.filled:
+            if self.filling(name, _default_table(self.fields[name])).filled:
                 verb = "is" if place == 1 else "are"
                 return name, f", since {' and '.join(self._ranked[:place])} {verb} not filled" if place else ""
+        which = f"none of the taggers {', '.join(self._order)}" if self._order else "no tagger with a known cut"
         raise FormatError(
-            f"{self._path}: none of the taggers {', '.join(self._ranked)} is filled: {filling}: give --btag "
-            "TAGGER:CUT"
+            f"{self._path}: the file has {which}, or they are not filled; it has {self._names}: give "
+            "--btag TAGGER:CUT, or --btag none to run without tags"
         )
 
     def described(self, used: Tagger) -> list[dict[str, Any]]:

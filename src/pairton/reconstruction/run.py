@@ -22,9 +22,9 @@ from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.events.tags import with_table
 from pairton.formats import IN_MEMORY_CHUNK, OpenFile, expand, iterate, options_for, sources
 from pairton.formats.base import Source
-from pairton.formats.common import BadLabels
 from pairton.formats.files import is_url, sample_file
 from pairton.formats.taggers import BTag
+from pairton.formats.truth import BadLabels
 from pairton.models import model as models
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info

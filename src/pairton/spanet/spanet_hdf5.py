@@ -17,7 +17,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,16 +28,15 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.events.vectors import mass_of
-from pairton.formats.base import Format, ReadOptions, Source, Writer
+from pairton.formats.base import Format, ReadOptions, Source
 from pairton.formats.column_source import Kinds
 from pairton.formats.columns import Wanted, choose_columns
-from pairton.formats.common import clean_labels, small
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
-from pairton.formats.lepton_selection import stored_leptons, stored_settings
-from pairton.formats.stored import KEY
-from pairton.formats.writing import EventWriter, stored_fields
+from pairton.formats.lepton_selection import STORED_SETTINGS
+from pairton.formats.truth import clean_labels, small
+from pairton.formats.writing import KEY, EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.extras import labels_of
 from pairton.topology.kinds import KINDS, LEPTONS
@@ -62,7 +60,7 @@ class SpanetHdf5(Format):
     names = ("weight", "group", "slot", "particle")
     prepared = True
     settings: ClassVar[dict[str, str]] = {
-        **stored_settings(),
+        **STORED_SETTINGS,
         "targets": "own (each target is a row of its own collection; default), or the collections that targets "
         "index as one list, for example Jets,Leptons",
         "neutrino_unit": "unit in GeV of REGRESSIONS/EVENT/neutrino_px, _py and _pz, which are then read as the "
@@ -75,7 +73,7 @@ class SpanetHdf5(Format):
     def open(self, file: Hdf5File, options: ReadOptions) -> Source:
         return _Source(file, options)
 
-    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> EventWriter:
         return EventWriter(path, topology, metadata, "HDF5", layout, KEPT)
 
 
@@ -91,7 +89,7 @@ class _Group:
     @property
     def datasets(self) -> dict[str, Any]:
         parts = [*(data for parts in self.fields.values() for data in parts), *self.flags.values()]
-        return {data.name: data for data in parts} | ({} if self.mask is None else {self.mask.name: self.mask})
+        return {data.name: data for data in (*parts, self.mask) if data is not None}
 
     @property
     def width(self) -> int:
@@ -99,31 +97,22 @@ class _Group:
 
 
 class _Source(Hdf5Source):
-    _neutrino_unit = 0.0  # GeV
-
     def _prepare(self, file: Hdf5File) -> None:
         topology = self.options.topology
-        # with an event file of SPANet, all objects in the file are used
-        selected = file.text(KEY) is not None or bool(topology.extras.groups)
-        self.leptons = stored_leptons(self.options.settings, topology, selected=selected)
         self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
         used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
         self.others = [name for name in _groups(file) if name not in used]
-        if JET in self._kinds and self.leptons.overlap.radius:
-            named = {name.lower().replace("_", "") for name in _groups(file)}
-            flagged = {"lepton"} if self._kinds[JET].flags else set()
-            available = [kind for kind in LEPTONS if {kind, f"{kind}s"} & named or kind in flagged]
-            self.overlap_only = [kind for kind in available if kind not in self._kinds]
+        named = {name.lower().replace("_", "") for name in _groups(file)}
+        flagged = {"lepton"} if JET in self._kinds and self._kinds[JET].flags else set()
+        self.removing_jets(kind for kind in LEPTONS if {kind, f"{kind}s"} & named or kind in flagged)
         self._kinds |= {kind: self._find_objects(file, kind, Wanted(kind)) for kind in self.overlap_only}
         self.rejected: Counter[str] = Counter()
         self._targets = self._find_targets(file)
         self.has_truth = bool(self._targets)
-        everything: dict[str, Any] = {}
-        for group in self._kinds.values():
-            everything |= group.datasets
         self._neutrino = self._find_neutrino(file)
-        everything |= {data.name: data for data in self._neutrino.values()}
-        self.n_events = file.same_length(everything | self._targets | self.lengths())
+        for group in self._kinds.values():
+            self.datasets |= group.datasets
+        self.datasets |= self._targets | {data.name: data for data in self._neutrino.values()}
         self._joined = self._find_joined()
 
     def _find_objects(self, file: Hdf5File, kind: str, wanted: Wanted | None = None) -> _Group:
@@ -212,8 +201,10 @@ class _Source(Hdf5Source):
         setting = self.options.settings.get("neutrino_unit")
         if setting is None or not self.options.truth:
             return {}
-        with suppress(ValueError):
+        try:
             self._neutrino_unit = float(setting)
+        except ValueError:
+            self._neutrino_unit = 0.0
         if not 0 < self._neutrino_unit < np.inf:
             raise ConfigError(f"set neutrino_unit={setting}: give a number of GeV, for example 100")
         return {name: file.dataset(place) for name, place in NEUTRINO.items()}
