@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import warnings
 from contextlib import suppress
@@ -35,6 +36,17 @@ VERBS = {
     "measure": "pairton.cli.measure:measure",
 }
 
+SECTIONS = {  # of `pairton --help`
+    "Use a model": ("reconstruct", "evaluate", "display"),
+    "Look at files, and convert them": ("inspect", "convert", "list"),
+    "Make a model": ("generate", "train", "export", "measure"),
+}
+FIRST = """\b
+To begin:
+  pairton reconstruct                      the candidates of the sample events
+  pairton inspect FILE                     what is in your file, and how it would be read
+  pairton reconstruct FILE -o out.parquet"""
+
 CITATION = """\
 @software{pairton_software,
   title   = {Pairton: which jet came from which particle},
@@ -55,6 +67,12 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name, one.get_short_help_str(90)) for name, one in commands if one])
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -68,12 +86,15 @@ class LazyGroup(click.Group):
         module, function = VERBS[name].split(":")
         command = getattr(import_module(module), function)
         assert isinstance(command, click.Command)
-        return _refuse_repeated(command)
+        return _with_checks(command)
 
 
 @cache  # a verb may be called several times in a process
-def _refuse_repeated(command: click.Command) -> click.Command:
-    """The command, which refuses an option of one value that is given twice: click would take the last one."""
+def _with_checks(command: click.Command) -> click.Command:
+    """The command, which refuses an option of one value that is given twice: click would take the last one.
+
+    If an argument is missing, the message has the example of the help text.
+    """
     parse = command.parse_args
 
     def parse_once(ctx: click.Context, words: list[str]) -> list[str]:
@@ -82,11 +103,17 @@ def _refuse_repeated(command: click.Command) -> click.Command:
             for one in given:
                 if isinstance(one, click.Option) and not one.multiple and not one.is_flag and given.count(one) > 1:
                     raise click.UsageError(f"{one.opts[0]} is given {given.count(one)} times: give it once", ctx)
-        return parse(ctx, words)
+        try:
+            return parse(ctx, words)
+        except click.MissingParameter as error:
+            example = re.search(r"Example: (.+)", command.help or "")
+            if example is None:
+                raise
+            raise click.UsageError(f"{error.format_message()} For example: {example[1]}", ctx) from None
 
     command.parse_args = parse_once  # type: ignore[method-assign, assignment]  # of every verb, however it was made
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
-        _refuse_repeated(inner)
+        _with_checks(inner)
     return command
 
 
@@ -99,7 +126,7 @@ def _cite(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LazyGroup, epilog=FIRST, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pairton")
 @click.option(
     "--cite",

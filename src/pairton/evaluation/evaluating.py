@@ -218,7 +218,9 @@ def _label_columns(run: Run) -> list[str]:
 def _labelled(events: Events, name: str, use_weights: bool) -> Events:
     """The events, which must have truth, with weights: ones if there are none, or if they are not used."""
     if events.truth is None:
-        raise InputError(f"{name} has no truth, which an evaluation needs: give labelled events")
+        raise InputError(
+            f"{name} has no truth, which an evaluation needs: label events, or use `pairton reconstruct`"
+        )
     if events.weights is None or not use_weights:
         return events.replace(weights=np.ones(len(events)))
     if not np.isfinite(events.weights).all():
