@@ -35,6 +35,7 @@ def files(tmp_path_factory, model_folder):
     for name, file in common.WRITERS.items():
         found[name] = write_events(events, folder / f"{name}{Path(file).suffix}", name)
     found["topograph"] = helpers("test_formats_topograph").write(folder / "topograph.h5")
+    found["authors"] = helpers("test_authors_hdf5").write(folder / "authors.h5")
     labels = [[4, 3, 1, 2, 5, 6], [0, 1, 2, 3, 0, 0]]
     found["hyper_root"] = common.hyper_root(folder / "hyper.root", labels)
     delphes, nano, lite = (helpers(f"test_formats_{name}") for name in ("delphes", "nanoaod", "physlite"))

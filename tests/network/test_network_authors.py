@@ -1,4 +1,4 @@
-"""The authors' network: against loops over its formulas, and against numbers that their own code gave."""
+"""The authors' network against loops over its formulas, and the reader of their checkpoints."""
 
 import itertools
 import os
@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from pairton.errors import ConfigError, ModelError
-from pairton.network import Network, NetworkConfig, authors
-from pairton.network.authors_weights import authors_config, authors_weights, load_checkpoint
+from pairton.models.model import load_model
+from pairton.network import Network, NetworkConfig
+from pairton.network.authors_weights import import_checkpoint, load_checkpoint
+from pairton.network.engine import load_network
 from pairton.topology import load_topology
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "authors" / "reference.npz"
 TTBAR = load_topology("ttbar_allhad")
-TYPES = {"W": "w", "t": "t"}  # type -> in the names of the reference
 SMALL = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
 
 
@@ -181,10 +181,12 @@ def test_a_checkpoint_gives_the_network_without_running_its_code(settings: objec
     network = small("authors", tokens=True)
     content = {"state_dict": their_state(network), "hyper_parameters": {"diffusion_config": settings}}
     torch.save(content, tmp_path / "best.ckpt")
-    loaded, info = load_checkpoint(tmp_path / "best.ckpt")
+    folder = import_checkpoint(tmp_path / "best.ckpt", tmp_path / "model")
+    loaded, info = load_network(folder)
     objects = {"jet": jets().float()}
     torch.testing.assert_close(loaded(objects)["edges"], network.float()(objects)["edges"])
     assert (info.decoding, len(info.topology.stages)) == ("steps", 4)
+    assert load_model(folder, engine="torch").info.network["architecture"] == "authors"
 
 
 class Harmful:
@@ -199,89 +201,3 @@ def test_other_files_are_refused(content: object, tmp_path: Path, monkeypatch: p
     with pytest.raises(ModelError, match=r"best\.ckpt: not a checkpoint of the authors' pairformer"):
         load_checkpoint("best.ckpt")
     assert not Path("harmed").exists()
-
-
-# -- numbers of the authors' code --------------------------------------------------------------------------
-
-reference = pytest.mark.skipif(not REFERENCE.exists(), reason="needs the reference numbers of the authors' code")
-NETWORKS = ["tiny_iterative", "tiny_oneshot", "tiny_bias", "tiny_plain", "full_iterative"]
-LEVELS = {"tiny_iterative": range(4), "full_iterative": range(4)}
-
-
-@pytest.fixture(scope="module")
-def numbers() -> dict[str, torch.Tensor]:
-    with np.load(REFERENCE) as file:
-        return {name: torch.tensor(file[name]) for name in file.files}
-
-
-def load(numbers: dict[str, torch.Tensor], name: str) -> Network:
-    start = f"weights/{name}/"
-    state = {key.removeprefix(start): value for key, value in numbers.items() if key.startswith(start)}
-    network = Network(TTBAR, authors_config(state, tokens=name in LEVELS)).eval()
-    network.load_state_dict(authors_weights(state, TTBAR))
-    return network
-
-
-def tokens_of(numbers: dict[str, torch.Tensor], name: str) -> torch.Tensor:
-    return torch.stack([numbers[f"tokens/{name}/{TYPES[kind]}"] for kind in TTBAR.types], dim=1)
-
-
-@reference
-@pytest.mark.parametrize("name", NETWORKS)
-def test_outputs_are_those_of_their_code(
-    numbers: dict[str, torch.Tensor], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, mask = load(numbers, name), numbers["inputs/mask"]
-    objects, real = {"jet": numbers["inputs/jets"]}, mask[:, :, None] & mask[:, None]
-    features = authors.node_features(objects["jet"])[mask]
-    torch.testing.assert_close(features, numbers["inputs/features"][mask], atol=1e-6, rtol=0)
-    for level in LEVELS.get(name, [None]):
-        where = name if level is None else f"{name}/level{level}"
-        tokens = None if level is None else tokens_of(numbers, f"level{level}")
-        with torch.no_grad():
-            edges = network.float()({"jet": objects["jet"]}, {"jet": mask}, tokens)["edges"]
-            with monkeypatch.context() as patch:  # their double precision starts from single-precision features
-                patch.setattr(authors, "node_features", lambda _: numbers["inputs/features"].double())
-                double = network.double()({"jet": objects["jet"].double()}, {"jet": mask}, tokens)["edges"]
-        for k, kind in enumerate(TTBAR.types):
-            expected = numbers[f"outputs/{where}/logits_{TYPES[kind]}"]
-            torch.testing.assert_close(edges[:, k][real], expected[real], atol=1e-5, rtol=1e-5)
-            exact = numbers[f"outputs64/{where}/logits_{TYPES[kind]}"]
-            torch.testing.assert_close(double[:, k][real], exact[real], atol=1e-12, rtol=0)
-
-
-@reference
-@pytest.mark.parametrize("level", range(4))
-def test_intermediate_tensors_are_those_of_their_code(numbers: dict[str, torch.Tensor], level: int) -> None:
-    network, mask = load(numbers, "tiny_iterative"), numbers["inputs/mask"]
-    seen: dict[str, torch.Tensor] = {}
-
-    def keep(*names: str):  # type: ignore[no-untyped-def]
-        return lambda _, __, output: seen.update(
-            zip(names, output if isinstance(output, tuple) else [output], strict=True)
-        )
-
-    network.embedding.register_forward_hook(keep("single0", "pair0"))
-    for k, block in enumerate(network.blocks):
-        block.register_forward_hook(keep(f"single{k + 1}", f"pair{k + 1}"))
-    ours = {
-        "triangle_multiplication_outgoing": "outgoing",
-        "triangle_multiplication_incoming": "incoming",
-        "triangle_attention_starting": "starting",
-        "triangle_attention_ending": "ending",
-        "pair_mlp": "pair_layers",
-        "single_attention": "attention",
-        "single_mlp": "single_layers",
-    }
-    for theirs, layer in ours.items():
-        network.blocks[0].get_submodule(layer).register_forward_hook(keep(f"block0/{theirs}"))
-    with torch.no_grad():
-        network({"jet": numbers["inputs/jets"]}, {"jet": mask}, tokens_of(numbers, f"level{level}"))
-    start = f"trace/tiny_iterative/level{level}/"
-    names = [name.removeprefix(start) for name in numbers if name.startswith(start)]
-    assert len(names) == (13 if level == 1 else 6)
-    real = {3: mask, 4: mask[:, :, None] & mask[:, None]}
-    for name in names:
-        inside = real[seen[name].ndim]
-        # masses of single jets lose digits in single precision, in an order of operations that may differ
-        torch.testing.assert_close(seen[name][inside], numbers[start + name][inside], atol=5e-4, rtol=0, msg=name)

@@ -73,9 +73,12 @@ def export(
 ) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file, or one file per fold.
 
+    A Lightning checkpoint (.ckpt) of the paper's authors becomes a model folder.
+
     \b
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
              pairton export my-model --like spanet --topology event.yaml -o net.onnx
+             pairton export best.ckpt -o their-model/model.onnx
     """
     from pairton.decoding import Question
     from pairton.export import export_model, fold_files

@@ -22,7 +22,7 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.models.engines import METADATA_KEY
 from pairton.models.folds import fold_folder, read_folds
 from pairton.models.onnx_file import open_runtime
-from pairton.models.storage import FOLDS, INFO, WEIGHTS_KEY, find_model
+from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS_KEY, find_model
 from pairton.topology import collection_name
 
 if TYPE_CHECKING:
@@ -33,16 +33,23 @@ if TYPE_CHECKING:
 __all__ = ["export_model", "export_network", "fold_files"]
 
 OPSET = 18
+CHECKPOINT = ".ckpt"  # of Lightning
 
 
 def export_model(model: str | Path, output: str | Path, target: str = "step", **options: Any) -> dict[str, Any]:
     """Export a model by name or path, and return the metadata of the file. See `fold_files` for models with folds.
 
-    The arguments are those of `export_network`.
+    A Lightning checkpoint of the paper's authors (.ckpt) is imported: its weights are written beside `output`, so
+    that the folder is a model. The other arguments are those of `export_network`.
     """
     _check_packages()
+    from pairton.network.authors_weights import import_checkpoint
     from pairton.network.engine import load_network
 
+    if Path(model).suffix == CHECKPOINT:
+        if Path(output).name != ONNX:
+            raise ConfigError(f"{model} becomes a model folder: give -o FOLDER/{ONNX}")
+        model = import_checkpoint(model, Path(output).parent)
     network, info = load_network(model)
     weights = read_json(find_model(model) / INFO, ModelError)[WEIGHTS_KEY]
     info = replace(info, weights_sha256=weights)  # so that an export of other weights is noticed
@@ -55,7 +62,7 @@ def fold_files(model: str | Path, output: str | Path) -> list[tuple[Path, Path]]
     >>> fold_files("ttbar_allhad", "net.onnx")[0][1]
     PosixPath('net.onnx')
     """
-    path, output = find_model(model), Path(output)
+    path, output = Path(model) if Path(model).suffix == CHECKPOINT else find_model(model), Path(output)
     if not (path / FOLDS).is_file():
         return [(Path(model), output)]
     numbers = range(read_folds(path))

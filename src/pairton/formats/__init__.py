@@ -45,6 +45,7 @@ __all__ = [
 # name of a format -> container. Formats are tried in this order, the most specific first.
 REGISTRY = {
     "topograph": "HDF5",
+    "authors": "HDF5",
     "hyper_hdf5": "HDF5",
     "spanet_hdf5": "HDF5",
     "physlite": "ROOT",
@@ -59,6 +60,7 @@ REGISTRY = {
 ELSEWHERE = {
     "topograph": "formats.records",
     "hyper_hdf5": "formats.records",
+    "authors": "formats.authors_hdf5",
     "hyper_root": "formats.flat",
     "flat_root": "formats.flat",
     "parquet": "formats.flat",

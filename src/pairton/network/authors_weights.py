@@ -15,12 +15,12 @@ from torch import Tensor
 from pairton.errors import ModelError, PairtonError
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import Inputs
-from pairton.models.storage import ModelInfo
+from pairton.models.storage import ModelInfo, save_model
 from pairton.network.config import NetworkConfig
 from pairton.network.network import Network
 from pairton.topology import Topology, load_topology, parse_topology
 
-__all__ = ["authors_config", "authors_weights", "load_checkpoint"]
+__all__ = ["authors_config", "authors_weights", "import_checkpoint", "load_checkpoint"]
 
 # parts of the authors' names -> ours, in this order
 NAMES = (
@@ -137,6 +137,14 @@ def load_checkpoint(path: str | Path) -> tuple[Network, ModelInfo]:
     config, inputs = network.config.to_dict(), Inputs.default(topology)
     decoding = "steps" if tokens else "one_shot"
     return network.eval(), ModelInfo(topology, config, domain, inputs, network.outputs, decoding)
+
+
+def import_checkpoint(path: str | Path, folder: Path) -> Path:
+    """Write the network of a checkpoint as a model folder, and return the folder."""
+    network, info = load_checkpoint(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(folder, {name: value.numpy() for name, value in network.state_dict().items()}, info)
+    return folder
 
 
 class _Inert:
