@@ -225,6 +225,12 @@ def test_examples_with_the_jets_of_a_w_run_for_leptonic_tops(block, model, tmp_p
     assert reco.W[:, 0].jets.index.tolist() == [[k for k in row if k >= 0] for row in reco.index[:, :2].tolist()]
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if p.is_relative_to(ROOT / "docs")], ids=lambda p: p.name)
+def test_a_page_says_at_once_whom_it_is_for(page):
+    first = page.read_text("utf-8").partition("\n")[2].strip().partition("\n\n")[0]
+    assert re.search(r"^(For|You)\b", first), first[:200]
+
+
 def test_every_command_is_mentioned_on_a_page():
     text = " ".join(line for _, line in PAIRTON)
     context = click.Context(cli, info_name="pairton")
