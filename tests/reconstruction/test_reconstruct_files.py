@@ -232,7 +232,7 @@ class Slow(shared.MassModel):
     def predict(self, *arguments):
         if len(self.calls) > 12:
             print("halfway", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         return super().predict(*arguments)
 pairton.models.model.load_model = lambda *a, **k: Slow()
 from pairton.cli import main
@@ -259,7 +259,7 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline().strip() == b"halfway"
     os.kill(process.pid, getattr(signal, signal_name))
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=300)
     number = signal.Signals[signal_name]
     stopped = (128 + number, f"pairton: stopped by {signal_name}\n".encode())
     assert (process.returncode, error) == ((-number, b"") if left else stopped)
