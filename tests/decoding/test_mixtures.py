@@ -8,7 +8,7 @@ from pairton.decoding.exact import sums_of
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_sums import log_normaliser, log_scores
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
-from pairton.errors import ConfigError, EventsError, TopologyError
+from pairton.errors import ConfigError, TopologyError
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
@@ -18,7 +18,7 @@ from pairton.events.objects import make_jets
 from pairton.reconstruction.result_columns import pattern_columns, topology_columns
 from pairton.topology import Topology, load_topology, parse_topology
 from pairton.topology.assignments import canonical
-from pairton.topology.mixtures import TOPOLOGY, find_part, mixture, parts_of
+from pairton.topology.vocabulary import mixture, parts_of, same_alternative
 
 TTBAR, TTH = load_topology("ttbar_allhad"), load_topology("tth_allhad")
 BOTH = mixture([TTBAR, TTH])
@@ -64,15 +64,6 @@ def test_a_mixture_joins_the_sums_of_its_topologies(n_jets, answer):
     for name, present in mixed.present.items():  # a candidate may be there in either topology
         parts = [share * sums.present.get(name, 0) for share, sums in zip(shares.T, separate, strict=True)]
         np.testing.assert_allclose(present, sum(parts), rtol=1e-5, atol=1e-9)
-    if answer == "particles":  # chosen by probabilities that differ between a mixture and one topology
-        return
-    for part, share, sums in zip(parts_of(BOTH), shares.T, separate, strict=True):
-        asked = sums_of(BOTH, (n_jets,), outputs, question=Question(answer, topology=part.name))
-        found, known = asked.answer(), sums.answer()
-        np.testing.assert_array_equal(found.assignment[:, 0, part.slots], known.assignment[:, 0])
-        rest = [slot.index for slot in BOTH.slots if slot.index not in part.slots]
-        assert (found.assignment[:, 0, rest] == -1).all()
-        np.testing.assert_allclose(asked.probability(found), sums.probability(known) * share[:, None], rtol=1e-5)
 
 
 @pytest.mark.parametrize("answer", ["event", "particles"])
@@ -83,10 +74,14 @@ def test_without_a_choice_the_answer_is_in_the_most_probable_topology(answer):
     chosen = found.topology_probability.argmax(axis=1)
     assert 5 < chosen.sum() < 35  # both occur
     for number, part in enumerate(parts_of(BOTH)):
-        asked = sums_of(BOTH, (8,), outputs, question=Question(answer, topology=part.name)).answer()
-        mine = chosen == number
-        np.testing.assert_array_equal(found.answer().assignment[mine], asked.assignment[mine])
-        np.testing.assert_array_equal(found.answer().score[mine], asked.score[mine])
+        mine, own = chosen == number, found.answer().assignment[:, 0, part.slots]
+        assert (own[mine] >= 0).all()
+        rest = [slot.index for slot in BOTH.slots if slot.index not in part.slots]
+        assert (found.answer().assignment[mine][:, 0, rest] == -1).all()
+        if answer == "event":  # as in a network of that topology alone
+            separate = sums_of(part.topology, (8,), alone(part, number, outputs)).answer()
+            np.testing.assert_array_equal(own[mine], separate.assignment[mine, 0])
+            np.testing.assert_allclose(found.answer().score[mine], separate.score[mine], rtol=1e-6)
 
 
 def test_worked_by_hand():
@@ -131,7 +126,7 @@ def test_answers_as_columns():
     assert list(columns)[:4] == [
         "topology_ttbar_allhad", "topology_tth_allhad", "complete_probability", "event_probability_if_complete",
     ]  # fmt: skip
-    total = sum(columns[f"topology_{part.name}"] for part in parts_of(BOTH))
+    total = sum(columns[f"topology_{tree.name}"] for tree in BOTH.trees)
     np.testing.assert_allclose(total, 1, rtol=1e-6)
     of_ttbar = [values for name, values in columns.items() if name.startswith("pattern_ttbar_allhad_")]
     np.testing.assert_allclose(sum(of_ttbar), columns["topology_ttbar_allhad"], rtol=1e-5)
@@ -139,26 +134,19 @@ def test_answers_as_columns():
     np.testing.assert_allclose(columns["complete_probability"], both, rtol=1e-5)
     np.testing.assert_allclose(columns["event_probability_if_complete"], mixed.event_probability / both, rtol=1e-5)
 
-    part = parts_of(BOTH)[0]
-    asked = decode(lambda nodes, tokens: outputs, BOTH, nodes, question=Question(topology=part.name))
-    in_ttbar = asked.within(BOTH, part)
-    assert in_ttbar.assignment.shape == (6, 6)
-    assert in_ttbar.particle_probability.shape == (6, 4)
-    assert [name for name in pattern_columns(TTBAR, in_ttbar) if name.startswith("pattern")] == [
-        f"pattern_{pattern.key}" for pattern in plan_of(TTBAR).patterns
-    ]
-    np.testing.assert_array_equal(in_ttbar.topology_probability, mixed.topology_probability)
-
 
 def test_trees():
     assert BOTH.event == ("t", "t", "H")
     assert BOTH.types == ("W", "H", "t")
     assert parse_topology(BOTH.to_dict()) == BOTH
-    assert find_part(BOTH, TTH).name == "tth_allhad"
-    assert find_part(BOTH, BOTH) is None
-    assert find_part(TTBAR, TTBAR).slots == tuple(range(6))
+    assert parse_topology({**BOTH.to_dict(), "alternatives": {"a": ["t", "t"], "b": ["t", "t", "H"]}}).trees[
+        1
+    ] == (parse_topology({**TTH.to_dict(), "name": "b", "selection": BOTH.selection.to_dict()}))
+    assert same_alternative(BOTH, TTH) == TTH
+    assert same_alternative(BOTH, BOTH) is None
+    assert same_alternative(TTBAR, TTBAR) == TTBAR
     flipped = mixture([TTH, TTBAR])
-    assert [part.name for part in parts_of(flipped)] == ["tth_allhad", "ttbar_allhad"]
+    assert [tree.name for tree in flipped.trees] == ["tth_allhad", "ttbar_allhad"]
     assert parts_of(ONE_OR_TWO)[0].slots == (0, 1)
     truth = np.array([[-1, -1, 0, 1]])  # an only H stands in the first place
     assert canonical(ONE_OR_TWO, truth).tolist() == [[0, 1, -1, -1]]
@@ -167,11 +155,9 @@ def test_trees():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: mixture([TTBAR, TTBAR]), "two or more topologies with different names"),
-        (lambda: mixture([TTBAR]), "needs two or more topologies"),
         (
-            lambda: mixture([TTBAR, Topology("x", ("t",), (("t", ("b", "b")),))]),
-            r"t decays to \[b, b\] in x, but to \[W, b\] in another topology of the mixture: rename",
+            lambda: mixture([TTBAR, TTBAR]),
+            "need different names of letters, digits and _",
         ),
         (
             lambda: parse_topology(
@@ -181,26 +167,13 @@ def test_trees():
         ),
         (
             lambda: parse_topology({**BOTH.to_dict(), "alternatives": [1]}),
-            "alternatives.0. is 1, but must be a word",
-        ),
-        (
-            lambda: mixture([TTBAR, load_topology("ttbar_semilep")]),
-            "ttbar_semilep has the kinds jet, lepton, met, but ttbar_allhad has jet: .* need the same kinds",
+            r"alternatives\[0\] is 1, but must be a name",
         ),
     ],
 )
 def test_what_does_not_go_together(make, said):
     with pytest.raises(TopologyError, match=said):
         make()
-
-
-def test_events_of_one_topology_in_a_mixture():
-    jets = make_jets(**{name: [[50.0 + k for k in range(6)]] for name in ("pt", "eta", "phi", "mass", "btag")})
-    events = Events(jets, TTBAR, truth=[[5, 4, 3, 2, 1, 0]]).into_mixture(BOTH)
-    assert events.truth.tolist() == [[5, 4, 3, 2, 1, 0, -1, -1]]
-    assert events.columns[TOPOLOGY].tolist() == [0]
-    with pytest.raises(EventsError, match="events of hh4b are not of the mixture ttbar_allhad, tth_allhad"):
-        Events(jets, "hh4b").into_mixture(BOTH)
 
 
 def test_an_event_that_can_be_complete_in_one_topology_is_not_incomplete():

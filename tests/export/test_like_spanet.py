@@ -205,7 +205,7 @@ def test_mistakes_are_one_line(saved, tmp_path):
         export_model(folder, tmp_path / "net.onnx", "spanet", topology="ttbar_allhad")
     path = tmp_path / "event.yaml"
     path.write_text(yaml.safe_dump(EVENT))
-    with pytest.raises(ModelError, match="the event file for another decay tree"):
+    with pytest.raises(ModelError, match="is another decay tree: give that of the model"):
         export_model(folder, tmp_path / "net.onnx", "spanet", topology=path)
     with pytest.raises(ModelError, match="answers step by step"):
         export_model("iterative", tmp_path / "net.onnx", "spanet")

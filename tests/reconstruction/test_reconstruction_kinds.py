@@ -201,8 +201,8 @@ def test_training_and_inference_use_the_same_objects_in_the_same_order(model, tm
     inputs = Inputs.default(SEMILEP)
     train, _ = pack([events], SEMILEP, inputs, folder=tmp_path, config=DataConfig(events="partial"))
     accepted = accept(events, model.domain, inputs)
-    assert {layout[0] for layout in train.groups} >= {JETS, JETS - 1}
-    for layout, group in train.groups.items():
+    assert {key.layout[0] for key in train.groups} >= {JETS, JETS - 1}
+    for (_, layout), group in train.groups.items():
         rows = group.ids[:, 1].astype(int)
         same = accepted.batch(rows, layout)
         assert (accepted.nodes.counts[rows] == layout).all()

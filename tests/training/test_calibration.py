@@ -9,7 +9,7 @@ from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology
 from pairton.training import calibration
 from pairton.training.calibration import fit_temperatures
-from pairton.training.data import Group, PackedEvents
+from pairton.training.data import Group, Key, PackedEvents
 from pairton.training.validation import blocks
 
 LONE = parse_topology({"name": "lone", "event": ["W"], "particles": {"W": ["q", "q"]}})
@@ -37,7 +37,9 @@ def drawn(topology, n_jets, rng):
     jets = np.zeros((EVENTS, n_jets, 5), dtype=np.float32)
     jets[:, 0, 0] = np.arange(EVENTS)
     ids = np.stack([np.zeros(EVENTS), np.arange(EVENTS)], axis=1).astype(np.uint64)
-    return logits, PackedEvents({(n_jets,): Group({"jet": jets}, truth, ids, np.ones(len(truth), np.float32))})
+    return logits, PackedEvents(
+        {Key(0, (n_jets,)): Group({"jet": jets}, truth, ids, np.ones(len(truth), np.float32))}
+    )
 
 
 def numbers(nodes):
@@ -63,7 +65,7 @@ def test_the_exact_likelihood_has_one(factor):
     logits, events = drawn(PAIRS, 6, rng)
     enumeration = enumerate_assignments(PAIRS, (6,))
     score = scores(enumeration, {"edges": logits})
-    group = events.groups[6,]
+    group = events.groups[Key(0, (6,))]
     group.truth[:] = enumeration.assignments[(score + rng.gumbel(size=score.shape)).argmax(axis=1)]
 
     def predict(nodes, tokens):
@@ -78,7 +80,7 @@ def test_the_exact_likelihood_has_one(factor):
 
 def test_few_events_fit_nothing():
     logits, events = drawn(LONE, 4, np.random.default_rng(5))
-    few = [((4,), slice(0, calibration.MIN_EVENTS - 1))]
+    few = [(Key(0, (4,)), slice(0, calibration.MIN_EVENTS - 1))]
 
     def predict(nodes, tokens):
         return {"edges": 3 * logits[: len(nodes)]}
@@ -97,7 +99,7 @@ def test_each_stage_has_its_own():
 
     found = fit_temperatures(predict, PAIRS, events, blocks(events, EVENTS), "steps")
     assert found == pytest.approx((3.0, 0.5), rel=0.25)  # what one takes the other can give back, in part
-    group = events.groups[5,]
+    group = events.groups[Key(0, (5,))]
     answer = decode(predict, PAIRS, group.nodes(), decoding="steps", temperatures=found)
     right = (answer.assignment == group.truth).all(axis=1)
     likely = answer.event_probability > np.median(answer.event_probability)
@@ -128,7 +130,7 @@ def test_stages_of_ttbar_are_told_apart():
 
 def test_without_mistakes_probabilities_stay_as_they_are():
     logits, events = drawn(LONE, 4, np.random.default_rng(3))
-    group = events.groups[4,]
+    group = events.groups[Key(0, (4,))]
     found = decode(lambda nodes, tokens: {"edges": logits}, LONE, group.nodes(), decoding="steps")
     group.truth[:] = found.assignment
 
@@ -144,7 +146,7 @@ def test_weight_two_is_the_event_twice(decoding):
     logits, events = drawn(LONE, 4, np.random.default_rng(6))
     few = 1500
     factor = np.where(np.arange(EVENTS) % 2, 3.0, 1.0).astype(np.float32)[:, None, None, None]
-    group = events.groups[4,]
+    group = events.groups[Key(0, (4,))]
     weights = np.where(np.arange(few) % 2, 3.0, 1.0).astype(np.float32)
 
     def predict(nodes, tokens):
@@ -152,7 +154,7 @@ def test_weight_two_is_the_event_twice(decoding):
 
     def fitted(rows, weights):
         arrays = {name: array[rows] for name, array in group.arrays().items()} | {"weights": weights}
-        packed = PackedEvents({(4,): Group.of_arrays(arrays)})
+        packed = PackedEvents({Key(0, (4,)): Group.of_arrays(arrays)})
         return fit_temperatures(predict, LONE, packed, blocks(packed, len(rows)), decoding)
 
     rows = np.arange(few)

@@ -12,7 +12,7 @@ from pairton.models.storage import parse_info, read_info
 from pairton.network.engine import load_network, predictor
 from pairton.topology import load_topology
 from pairton.training.calibration import fit_temperatures
-from pairton.training.data import Group, PackedEvents
+from pairton.training.data import Group, Key, PackedEvents
 from pairton.training.loop import Trainer
 from pairton.training.recipes import parse_recipe
 from pairton.training.validation import blocks
@@ -44,7 +44,7 @@ def some_events(count=24, seed=0):
             truth[row, left[:n_jets]] = rng.permutation(n_jets)[: len(left[:n_jets])]
         ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1).astype(np.uint64)
         objects = {"jet": np.stack(columns, axis=-1).astype(np.float32)}
-        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids, np.ones(len(truth), np.float32))
+        groups[Key(0, (n_jets,))] = Group(objects, truth.astype(np.int8), ids, np.ones(len(truth), np.float32))
     return PackedEvents(groups, f"patterns {seed}")
 
 
@@ -82,7 +82,9 @@ def trained(tmp_path_factory):
 
 
 def test_some_events_have_every_pattern():
-    found = {PATTERNS[k] for n, group in some_events().groups.items() for k in patterns_of(n[0], group.truth)}
+    found = {
+        PATTERNS[k] for key, group in some_events().groups.items() for k in patterns_of(key.layout[0], group.truth)
+    }
     assert found == set(MISSING)
 
 
@@ -98,7 +100,7 @@ def test_the_network_learns_which_particles_are_there(trained):
     out, events = trained
     network, _ = load_network(out)
     right = []
-    for (n_jets,), group in events.groups.items():
+    for (_, (n_jets,)), group in events.groups.items():
         answer = decode(predictor(network), TTBAR, group.nodes())
         chance = answer.pattern_probability
         if n_jets < 6:  # not enough for all slots
@@ -133,6 +135,6 @@ def test_a_model_says_that_it_knows_patterns_and_is_read_back(trained):
     assert info.network["patterns"] is True
     assert info.outputs["patterns"] == ("pattern",)
     assert parse_info(info.to_dict(), "again") == info
-    nodes = events.groups[7,].nodes()
+    nodes = events.groups[Key(0, (7,))].nodes()
     wanted = decode(load_model(out, engine="torch").predict, TTBAR, nodes, temperatures=info.temperatures)
     assert np.isfinite(wanted.pattern_probability).all()

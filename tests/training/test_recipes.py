@@ -11,14 +11,36 @@ from pairton.errors import ConfigError, TopologyError
 from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.topology import load_topology, same_tree
-from pairton.topology.mixtures import TOPOLOGY, parts_of
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.batch import make_batch, terms_of
+from pairton.training.data import Key
 from pairton.training.losses import LOSSES, Examples
 from pairton.training.masking import Unmasked, draw_tokens
 
 FOLDER = Path(__file__).parents[2] / "src" / "pairton" / "recipes"
 FILES = sorted(FOLDER.rglob("*.yaml"))
+
+
+def some_examples(recipe, tree, rng):
+    """Complete events, and half of them once more without some of their particles."""
+    layout = tuple(
+        max(1, slots + (kind == "jet")) for kind, slots in zip(tree.kinds, tree.slots_per_kind, strict=True)
+    )
+    objects, truth = {}, np.zeros((8, len(tree.slots)), dtype=int)
+    for kind, count in zip(tree.kinds, layout, strict=True):
+        pt, eta = rng.uniform(30, 200, (8, count)), rng.normal(size=(8, count)) * (kind != "met")
+        more = [pt > 100] * len(recipe.inputs[kind])
+        columns = [pt, eta, rng.normal(size=(8, count)), pt * np.cosh(eta) + 5, *more]
+        objects[kind] = np.stack(columns, axis=-1).astype(np.float32)
+        mine = [slot.index for slot in tree.slots if slot.kind == kind]
+        start = tree.nodes(kind, layout).start
+        truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
+    if recipe.network.patterns:
+        truth[4:, rng.integers(len(tree.slots), size=4)] = -1
+    nodes = Nodes.full(objects)
+    events = Unmasked(tree, truth, nodes.mask, rng)
+    visible = draw_tokens("levels", events) if recipe.network.tokens else None
+    return Examples(recipe, nodes, truth, visible, tree=tree)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -30,27 +52,13 @@ def test_every_recipe_gives_every_parameter_a_gradient(path):
     with torch.no_grad():  # an output that starts at zero passes no gradient on
         for parameter in network.parameters():
             parameter.add_(0.01)
-    topology, rng = recipe.topology, np.random.default_rng(0)
-    layout = tuple(
-        max(1, slots + (kind == "jet"))
-        for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
-    )
-    objects, truth = {}, np.zeros((8, len(topology.slots)), dtype=int)
-    for kind, count in zip(topology.kinds, layout, strict=True):
-        pt, eta = rng.uniform(30, 200, (8, count)), rng.normal(size=(8, count)) * (kind != "met")
-        more = [pt > 100] * len(recipe.inputs[kind])
-        columns = [pt, eta, rng.normal(size=(8, count)), pt * np.cosh(eta) + 5, *more]
-        objects[kind] = np.stack(columns, axis=-1).astype(np.float32)
-        mine = [slot.index for slot in topology.slots if slot.kind == kind]
-        start = topology.nodes(kind, layout).start
-        truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
-    events = Unmasked(recipe.topology, truth, np.ones((8, sum(layout)), dtype=bool), rng)
-    visible = draw_tokens("levels", events) if recipe.network.tokens else None
-    full = [part.slots for part in parts_of(topology)].index(tuple(range(len(topology.slots))))  # no slot is empty
-    examples = Examples(recipe, Nodes.full(objects), truth, visible, {TOPOLOGY: np.full(8, full)})
-    batch = make_batch(examples, {name: LOSSES[name] for name in terms_of(recipe, layout)})
-    losses = batch.sums(network, network(batch.objects, None, batch.tokens))
-    torch.stack(list(losses.values())).sum().backward()
+    rng = np.random.default_rng(0)
+    for number, tree in enumerate(recipe.topology.trees):
+        examples = some_examples(recipe, tree, rng)
+        losses = terms_of(recipe, Key(number, examples.nodes.layout))
+        batch = make_batch(examples, {name: LOSSES[name] for name in losses})
+        sums = batch.sums(network, network(batch.objects, None, batch.tokens))
+        torch.stack(list(sums.values())).sum().backward()
     without = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()}
     if "masked_edges" not in recipe.loss.weights:  # what is added to every logit of a type cancels
         without -= {f"heads.edges.layers.{k}.2.bias" for k in range(len(recipe.topology.types))}
@@ -207,9 +215,9 @@ def test_events_beyond_the_exact_sums_are_left_out():
     plain = {"topology": "tttt_allhad", "optimiser": {"steps": 1}}
     exact = plain | {"network": {"tokens": False}, "loss": {"masked_edges": 0, "event_likelihood": 1}}
     missing = exact | {"network": {"tokens": False, "patterns": True}, "data": {"events": "all"}}
-    assert [parse_recipe(raw).max_objects for raw in (plain, exact, missing)] == [20, 19, 16]
+    assert [parse_recipe(raw).max_objects for raw in (plain, exact, missing)] == [(20,), (19,), (16,)]
     fewer = exact | {"data": {"max_objects": 14}}
-    assert parse_recipe(fewer).max_objects == 14
+    assert parse_recipe(fewer).max_objects == (14,)
 
 
 def test_a_recipe_may_widen_the_selection_of_a_built_in_topology():

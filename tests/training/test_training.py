@@ -26,7 +26,7 @@ from pairton.topology import load_topology, parse_topology
 from pairton.training import measuring
 from pairton.training.augmentation import Augmentation, AugmentationConfig
 from pairton.training.batch import BatchPlan, make_batch, terms_of
-from pairton.training.data import DataConfig, pack
+from pairton.training.data import DataConfig, Key, pack
 from pairton.training.losses import LOSSES, Examples
 from pairton.training.masking import Unmasked, draw_levels, draw_tokens
 from pairton.training.measuring import measured
@@ -316,10 +316,10 @@ def test_triplet_loss_by_hand():
 def test_beyond_the_bound_edges_take_over():
     bound = count_sums(TTBAR, allowed_nodes(TTBAR, 6))
     alone = {"event_likelihood": 2.0, "likelihood_bound": bound}
-    found = [terms_of(plan(TTBAR, alone, patterns=True, tokens=False), (n,)) for n in (6, 7)]
+    found = [terms_of(plan(TTBAR, alone, patterns=True, tokens=False), Key(0, (n,))) for n in (6, 7)]
     assert found == [{"event_likelihood": 2.0}, {"masked_edges": 2.0}]
     both = {"masked_edges": 0.5, "event_likelihood": 1.0, "likelihood_bound": bound}
-    found = [terms_of(plan(TTBAR, both, patterns=True, tokens=False), (n,)) for n in (6, 7)]
+    found = [terms_of(plan(TTBAR, both, patterns=True, tokens=False), Key(0, (n,))) for n in (6, 7)]
     assert found == [{"masked_edges": 0.5, "event_likelihood": 1.0}, {"masked_edges": 0.5}]
 
 
@@ -327,7 +327,7 @@ def test_beyond_the_bound_edges_take_over():
 def test_the_bound_counts_the_sums_of_the_network(patterns, jets):
     """A network without patterns has fewer, and was trained on edges from 16 jets on."""
     recipe = plan(TTBAR, EVENT, patterns=patterns, tokens=False)
-    within, beyond = (terms_of(recipe, (n,)) for n in (jets, jets + 1))
+    within, beyond = (terms_of(recipe, Key(0, (n,))) for n in (jets, jets + 1))
     assert within == {"event_likelihood": 1.0}
     assert beyond == {"masked_edges": 1.0}
 
@@ -411,7 +411,7 @@ def test_packed_events_are_the_events(tmp_path):
     assert len(train) == (events.in_split("train", (0.7, 0.2, 0.1)) & full).sum()
     some = events.present.any(axis=1)
     assert len(validation) == (events.in_split("validation", (0.7, 0.2, 0.1)) & some).sum()
-    for layout, group in train.groups.items():
+    for (_, layout), group in train.groups.items():
         rows = group.ids[:, 1].astype(int)
         assert (events.n_jets[rows] == layout[0]).all()
         stored, _ = events[rows].dense("jet", INPUTS.columns("jet"))
@@ -449,7 +449,7 @@ def test_events_without_any_object_are_left_out(tmp_path):
     events = Events(events.jets[(events.jets.pt > 0) & kept], free, truth)
     train, _ = pack([events], free, INPUTS, folder=tmp_path, config=DataConfig(events="all"))
     assert len(train) == (events.in_split("train", DataConfig().fractions) & kept).sum()
-    assert (0,) not in train.groups
+    assert Key(0, (0,)) not in train.groups
 
 
 def test_the_logarithm_of_an_input_is_measured_as_the_network_computes_it(tmp_path):
@@ -491,7 +491,7 @@ def test_packed_weights_have_the_mean_one_and_may_be_negative(tmp_path):
     weights = np.where(np.arange(len(events)) % 5 == 0, -3.0, 6.0)
     train, _ = pack([events.replace(weights=weights)], TTBAR, INPUTS, folder=tmp_path)
     assert train.mean_weight == pytest.approx(weights[events.in_split("train") & events.complete].mean())
-    scaled = np.concatenate([train.weights(layout, slice(None)) for layout in train.groups])
+    scaled = np.concatenate([train.weights(key, slice(None)) for key in train.groups])
     assert scaled.mean() == pytest.approx(1)
     assert scaled.min() < 0
     train, _ = pack([events.replace(weights=-weights)], TTBAR, INPUTS, folder=tmp_path)
@@ -507,8 +507,8 @@ def test_memory_mapped_equals_in_memory(tmp_path):
     assert not (tmp_path / "a").exists()
     assert any(isinstance(group.objects["jet"].base, np.memmap) for group in mapped.groups.values())
     assert held.fingerprint == mapped.fingerprint
-    for layout, group in held.groups.items():
-        others = mapped.groups[layout].arrays()
+    for key, group in held.groups.items():
+        others = mapped.groups[key].arrays()
         for name, array in group.arrays().items():
             np.testing.assert_array_equal(array, others[name])
 
@@ -549,19 +549,21 @@ def test_memory_mapped_columns_may_have_a_slash_in_their_name(tmp_path):
 
 
 def test_every_event_once_per_epoch_in_batches_of_one_layout():
-    plan = BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=3)
+    plan = BatchPlan({Key(0, (6,)): 50, Key(0, (7, 1)): 33}, batch=16, seed=3)
     assert plan.steps_per_epoch == 4 + 3
     orders = []
     for epoch in range(2):
         drawn = list(plan.epoch(epoch))
-        for layout, count in plan.counts.items():
-            rows = np.concatenate([batch.rows for batch in drawn if batch.layout == layout])
+        for key, count in plan.counts.items():
+            rows = np.concatenate([batch.rows for batch in drawn if batch.key == key])
             np.testing.assert_array_equal(np.sort(rows), np.arange(count))
         orders.append([batch.rows.tolist() for batch in drawn])
     assert orders[0] != orders[1]
-    again = BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=3)
+    again = BatchPlan({Key(0, (6,)): 50, Key(0, (7, 1)): 33}, batch=16, seed=3)
     np.testing.assert_array_equal(again.draw(9).rows, list(plan.epoch(1))[2].rows)  # whatever was drawn before
-    assert BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=4).draw(0).rows.tolist() != orders[0][0]
+    assert (
+        BatchPlan({Key(0, (6,)): 50, Key(0, (7, 1)): 33}, batch=16, seed=4).draw(0).rows.tolist() != orders[0][0]
+    )
 
 
 @pytest.mark.parametrize(

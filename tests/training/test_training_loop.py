@@ -26,7 +26,7 @@ from pairton.topology import Stage, load_topology
 from pairton.training import loop
 from pairton.training import resume_state as state
 from pairton.training.batch import Sampler
-from pairton.training.data import Group, PackedEvents
+from pairton.training.data import Group, Key, PackedEvents
 from pairton.training.loop import Trainer
 from pairton.training.optimising import update_average
 from pairton.training.recipes import parse_recipe
@@ -62,7 +62,7 @@ def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
         truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots]
         ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1)
         objects = {"jet": np.stack(columns, axis=-1).astype(np.float32)}
-        groups[n_jets,] = Group(
+        groups[Key(0, (n_jets,))] = Group(
             objects, truth.astype(np.int8), ids.astype(np.uint64), np.ones(len(truth), np.float32)
         )
     return PackedEvents(groups, f"random {seed}")
@@ -214,13 +214,13 @@ def test_the_best_model_is_kept_with_its_provenance(whole):
 def test_likelihood_of_validation_events_is_that_of_the_tables():
     """Against the numpy twin, event by event; partly reconstructible and crowded events are left out."""
     events = random_events(count=5, extra=(0, 1, 2))
-    events.groups[6,].truth[1, 2] = -1
+    events.groups[Key(0, (6,))].truth[1, 2] = -1
     loss = {"masked_edges": 0, "event_likelihood": 1, "likelihood_bound": 300}  # up to seven jets
     plan = recipe(TRIANGLES, loss)
     network = Network(plan.topology, plan.network)
     total = 0.0
     for n_jets, row in [(6, 0), (6, 2), (6, 3), (6, 4), *((7, row) for row in range(5))]:
-        group, enumeration = events.groups[n_jets,], enumerate_assignments(network.topology, (n_jets,))
+        group, enumeration = events.groups[Key(0, (n_jets,))], enumerate_assignments(network.topology, (n_jets,))
         every = scores(enumeration, predictor(network)(group.nodes([row])))
         total -= float(every[0, index_of(enumeration, group.truth[[row]])[0]] - log_normaliser(every)[0])
     found = count_events(network, Sampler(plan, events), blocks(events, 100))[-1]
@@ -231,11 +231,11 @@ def test_likelihood_of_validation_events_is_that_of_the_tables():
 def test_validation_events_are_taken_from_all_files():
     """In every layout, events of the second file follow those of the first."""
     events = random_events(count=600)
-    used = {layout: [] for layout in events.groups}
-    for layout, rows in blocks(events, 400):
-        used[layout] += rows.tolist()
-    assert used == {layout: list(range(0, 600, 3)) for layout in events.groups}
-    everything = [(layout[0], row) for layout, rows in blocks(events, 1200) for row in rows.tolist()]
+    used = {key: [] for key in events.groups}
+    for key, rows in blocks(events, 400):
+        used[key] += rows.tolist()
+    assert used == {key: list(range(0, 600, 3)) for key in events.groups}
+    everything = [(key.layout[0], row) for key, rows in blocks(events, 1200) for row in rows.tolist()]
     assert everything == [(n_jets, row) for n_jets in (6, 7) for row in range(600)]
 
 
@@ -342,7 +342,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from pairton.network import Network
-from pairton.training.data import Group, PackedEvents
+from pairton.training.data import Group, Key, PackedEvents
 from pairton.training.loop import Trainer
 from pairton.training.recipes import parse_recipe
 
@@ -365,7 +365,7 @@ def gradients_of(fabric, out, plan):
         truth = np.argsort(rng.random(shape), axis=1)[:, :6]
         objects = {"jet": jets.astype(np.float32)}
         ids, weights = np.zeros((count, 2), np.uint64), np.ones(count, np.float32)
-        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids, weights)
+        groups[Key(0, (n_jets,))] = Group(objects, truth.astype(np.int8), ids, weights)
     events = PackedEvents(groups, "x")
     torch.manual_seed(0)
     trainer, network = Trainer(plan, events, events, Path(out)), Network(plan.topology, plan.network)
@@ -374,9 +374,9 @@ def gradients_of(fabric, out, plan):
     for step in range(3):
         network.zero_grad()
         drawn = trainer.plan.draw(step)
-        found[f"{drawn.layout[0]} jets.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
+        found[f"{drawn.key.layout[0]} jets.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
         for name, parameter in network.named_parameters():
-            found[f"{drawn.layout[0]} jets.{name}"] = parameter.grad.clone()
+            found[f"{drawn.key.layout[0]} jets.{name}"] = parameter.grad.clone()
     return found
 
 
@@ -467,10 +467,10 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(fabric, tmp_path):
     plan = recipe(run={"save_every": 1})
     trainer = Trainer(plan, events, random_events(seed=1), tmp_path)
     drawn = trainer.plan.draw(2)  # of the four batches of an epoch: no earlier one has these events
-    events.groups[drawn.layout].objects["jet"][drawn.rows[0], 2, 0] = np.nan
+    events.groups[drawn.key].objects["jet"][drawn.rows[0], 2, 0] = np.nan
     with pytest.raises(
         TrainingError,
-        match=rf"the loss is nan .* at step 2, a batch of 16 .* with {drawn.layout[0]} jets .* is kept",
+        match=rf"the loss is nan .* at step 2, a batch of 16 .* with {drawn.key.layout[0]} jets .* is kept",
     ):
         trainer.run(fabric)
     kept = load_file(tmp_path / state.STATE)

@@ -56,8 +56,9 @@ __all__ = ["export"]
 @option(
     INPUT,
     "--topology",
-    metavar="FILE",
-    help="With --like spanet: event file that describes the inputs. [inputs without preprocessing]",
+    metavar="NAME|FILE",
+    help="With --whole: decay tree, of a model that was trained on several. With --like spanet: event file that "
+    "describes the inputs. [inputs without preprocessing]",
 )
 @answer_options
 def export(

@@ -18,7 +18,6 @@ from pairton.decoding.terms import Outputs
 from pairton.errors import ConfigError, nearest, shown
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.topology import Stage, Topology
-from pairton.topology.mixtures import Part, parts_of
 
 __all__ = [
     "DECODINGS",
@@ -101,17 +100,6 @@ class Decoded:
         """Copy the answers in `found`, or only the `selected` ones, into these rows."""
         for name in ("assignment", "exact", *PROBABILITIES):
             getattr(self, name)[rows] = getattr(found, name)[selected]
-
-    def within(self, topology: Topology, part: Part) -> Decoded:
-        """The answers with the columns of one topology of a mixture, in which the question was asked."""
-        number = parts_of(topology).index(part)
-        patterns = [k for k, pattern in enumerate(plan_of(topology).patterns) if pattern.part == number]
-        return replace(
-            self,
-            assignment=self.assignment[:, part.slots],
-            particle_probability=self.particle_probability[:, part.particles],
-            pattern_probability=self.pattern_probability[:, patterns],
-        )
 
     def drop(self, rows: Bools) -> None:
         """Remove the answers of some events."""

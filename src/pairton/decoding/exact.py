@@ -2,8 +2,7 @@
 
 If the network has the output `patterns`, the sums run over all hypotheses, including those with missing particles.
 Otherwise they run over complete assignments only, and every probability assumes a complete event.
-The sums of a mixture run over the hypotheses of all its topologies. The answer belongs to the requested topology,
-or else to the most probable one.
+The sums of a mixture run over the hypotheses of all its topologies. The answer belongs to the most probable one.
 
 Shapes: B events, N nodes, S slots, P particles.
 """
@@ -26,7 +25,7 @@ from pairton.decoding.terms import BRANCH, Outputs, candidate_scores
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Topology
-from pairton.topology.mixtures import parts_of
+from pairton.topology.vocabulary import parts_of
 
 __all__ = ["Sums", "by_layout", "packed", "sums_of", "unpacked"]
 
@@ -133,10 +132,9 @@ class Sums:
         return most._replace(score=log_scores(self.tables, self.scores, same, self.terms)[:, None])
 
     def _in_one_topology(self, find: Callable[[int, list[int]], Best]) -> Best:
-        """`find` with the patterns of the requested topology, or of the most probable topology of each event."""
-        names = [part.name for part in parts_of(self.tables.topology)]
-        asked = range(len(names)) if self.question.topology is None else [names.index(self.question.topology)]
-        each = [find(part, self.tables.patterns_of(part, complete=not self._leaves_out(part))) for part in asked]
+        """`find` with the patterns of the most probable topology of each event."""
+        parts = range(len(parts_of(self.tables.topology)))
+        each = [find(part, self.tables.patterns_of(part, complete=not self._leaves_out(part))) for part in parts]
         if len(each) == 1:
             return each[0]
         part, row = self.topology_probability.argmax(axis=1), np.arange(self.log_sums.shape[1])

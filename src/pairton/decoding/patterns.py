@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, nearest, shown
 from pairton.topology import Topology
-from pairton.topology.mixtures import parts_of
+from pairton.topology.vocabulary import parts_of
 
 __all__ = ["ANSWERS", "LEAST", "Pattern", "Plan", "Question", "Spec", "plan_of"]
 
@@ -98,7 +98,7 @@ class Plan:
             names = [tuple(path.split(".")[-1] for path in option.paths) for option in options]
             if len(set(names)) < len(names):  # one type in several places
                 names = [option.paths for option in options]
-            prefix = f"{part.name}: " if topology.alternatives else ""
+            prefix = f"{part.topology.name}: " if topology.alternatives else ""
             patterns += [
                 Pattern(f"{prefix}{' + '.join(name) or 'nothing'}", self.number(o.spec), o.placed, k == 0, number)
                 for k, (name, o) in enumerate(zip(names, options, strict=True))
@@ -181,7 +181,6 @@ class Question:
     prior          factors on the prior probabilities of patterns, by the pattern's `key`; `complete` stands for
                    the complete pattern, `incomplete` for all others, the name of a topology in a mixture for all
                    patterns of that topology; if several factors apply to one pattern, they multiply
-    topology       in a mixture, answer as if every event were of this topology; None: of the most probable one
 
     >>> from pairton.topology import load_topology
     >>> question = Question(prior={"nothing": 5, "incomplete": 2})
@@ -192,7 +191,6 @@ class Question:
     answer: str = "event"
     allow_absent: bool = False
     prior: Mapping[str, float] = field(default_factory=dict)
-    topology: str | None = None
 
     def __post_init__(self) -> None:
         if self.answer not in ANSWERS:
@@ -222,7 +220,7 @@ class Question:
         groups[INCOMPLETE] = [p.key for p in patterns if not p.complete]
         if topology.alternatives:
             for number, part in enumerate(parts_of(topology)):
-                groups[part.name] = [p.key for p in patterns if p.part == number]
+                groups[part.topology.name] = [p.key for p in patterns if p.part == number]
         groups |= {key: [key] for key in keys}
         factors = np.ones(len(keys))
         for name, factor in self.prior.items():

@@ -48,7 +48,6 @@ from pairton.reconstruction.run import Run
 from pairton.reconstruction.run_settings import RunSettings, own_selection
 from pairton.topology import Cuts, Topology, load_topology, same_tree
 from pairton.topology.extras import bin_names
-from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -236,7 +235,7 @@ def _configure(method: Method, topology: Topology, settings: RunSettings) -> Non
     method.about |= {} if method.answers else {"cuts": settings.cuts}
     if method.model is not None:
         method.settings = method.settings.for_model(method.model)
-        if find_part(method.model.topology, topology) is None:
+        if not same_tree(method.model.topology, topology):
             raise ModelError(
                 f"the model {method.name} is for {method.model.topology.name}, but the events are read as "
                 f"{topology.name}: give another model with --model, or answers with --assignments"

@@ -18,15 +18,16 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Bounds, Domain, as_cuts, used_cuts
 from pairton.events.events import Events
-from pairton.events.inputs import EVIDENCE, Inputs
+from pairton.events.inputs import CUTS, EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes, Status
 from pairton.events.objects import is_physical
 from pairton.events.tags import ensure_evidence
-from pairton.topology import JET, Layout, Topology, collection_name
-from pairton.topology.mixtures import parts_of
+from pairton.topology import JET, Cuts, Layout, Topology, collection_name
+from pairton.topology.vocabulary import parts_of
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects"]
 
+NO_CUT = 5.0  # in place of an infinite cut on |eta|
 MAX_OBJECTS = 12  # used objects of a kind, those of highest pT: 83,160 assignments in all-hadronic ttbar
 
 Bools = npt.NDArray[np.bool_]
@@ -107,9 +108,9 @@ def accept(
     values, masks, positions, ordered = {}, {}, {}, {}
     bad, strange = np.zeros((2, n), dtype=bool)
     for kind in topology.kinds:
-        features = _features(events, kind, inputs.columns(kind))  # (J, F)
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
         used = events.used(kind, bounds[kind])
+        features = _features(events, kind, inputs.columns(kind), used, bounds[kind])  # (J, F)
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
         bad[row[wrong]] = True
         (kept,) = np.nonzero(used & ~bad[row])
@@ -173,11 +174,15 @@ def check_max_objects(topology: Topology, max_objects: int) -> None:
         )
 
 
-def _features(events: Events, kind: str, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
+def _features(
+    events: Events, kind: str, columns: tuple[str, ...], used: Bools, cuts: Cuts
+) -> npt.NDArray[np.float32]:
     """(J, F): the inputs of the network for all objects of a kind."""
     objects = events.objects[kind]
     if kind == JET and not set(columns).isdisjoint(EVIDENCE):
         objects = ensure_evidence(events).jets
+    if not set(columns) <= set(ak.fields(objects)) and not set(columns).isdisjoint(CUTS):
+        objects = _with_cuts(events, kind, objects, used, cuts)
     missing = [name for name in columns if name not in ak.fields(objects)]
     if missing:
         prefix = "" if kind == JET else f"{kind}."
@@ -187,3 +192,23 @@ def _features(events: Events, kind: str, columns: tuple[str, ...]) -> npt.NDArra
         )
     with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
         return np.stack([np.asarray(ak.flatten(objects[name]), np.float32) for name in columns], axis=1)
+
+
+def _with_cuts(events: Events, kind: str, objects: ak.Array, used: Bools, cuts: Cuts) -> ak.Array:
+    """Objects with the cuts that those of their event passed.
+
+    These are the cuts of this selection. Files often hold only objects that passed the cuts of the topology, so
+    these count too, as far as no used object (J,) of the event is beyond them.
+    """
+    own, counts = events.topology.selection.cuts(kind), events.counts[kind]
+    pt, eta = (ak.unflatten(np.asarray(ak.flatten(objects[name]), np.float64), counts) for name in ("pt", "eta"))
+    mask = ak.unflatten(used, counts)
+    softest = np.asarray(ak.fill_none(ak.min(pt[mask], axis=1), np.inf))
+    widest = np.asarray(ak.fill_none(ak.max(abs(eta)[mask], axis=1), 0.0))
+    values = {
+        "cut_pt": np.clip(np.minimum(max(cuts.pt, own.pt), softest), 0, None),
+        "cut_abs_eta": np.minimum(np.maximum(min(cuts.abs_eta, own.abs_eta), widest), NO_CUT),
+    }
+    for name, value in values.items():
+        objects = ak.with_field(objects, ak.unflatten(np.repeat(value.astype(np.float32), counts), counts), name)
+    return objects

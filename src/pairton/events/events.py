@@ -29,7 +29,6 @@ from pairton.events.objects import check_fields, is_cut, is_physical
 from pairton.events.splits import DEFAULT_FRACTIONS, uniform
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
-from pairton.topology.mixtures import TOPOLOGY, find_part, parts_of
 from pairton.topology.selection import Cuts
 
 __all__ = ["SPLITS", "Events", "Objects"]
@@ -218,29 +217,6 @@ class Events:
                     varied = ak.with_field(varied, self.objects[kind][field], field)
             objects[kind] = varied
         return self._unchecked(objects=objects, variations={})
-
-    def into_mixture(self, mixture: Topology) -> Events:
-        """Convert events of one topology of a mixture to events of the mixture.
-
-        Slots that their own topology lacks are empty in the truth; a column has the index of the topology.
-
-        Examples:
-            >>> import pairton
-            >>> from pairton.topology.mixtures import mixture
-            >>> both = mixture([load_topology("tth_allhad"), load_topology("ttbar_allhad")])
-            >>> events = pairton.read("sample:ttbar_allhad")[:2].into_mixture(both)
-            >>> events.truth.shape, events.columns["topology"].tolist()
-            ((2, 8), [1, 1])
-        """
-        if (part := find_part(mixture, self.topology)) is None:
-            names = ", ".join(part.name for part in parts_of(mixture))
-            raise EventsError(f"events of {self.topology.name} are not of the mixture {names}: use one of these")
-        truth = None
-        if self.truth is not None:
-            truth = np.full((len(self), len(mixture.slots)), -1, dtype=np.int32)
-            truth[:, part.slots] = self.truth
-        number = np.full(len(self), parts_of(mixture).index(part), dtype=np.int8)
-        return self._unchecked(topology=mixture, truth=truth, columns={**self.columns, TOPOLOGY: number})
 
     # -- what is in them -----------------------------------------------------------------------------------
 

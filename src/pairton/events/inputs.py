@@ -18,12 +18,17 @@ from pairton.errors import ConfigError
 from pairton.topology import Topology
 from pairton.topology.kinds import KINDS
 
-__all__ = ["EVIDENCE", "MOMENTUM", "Input", "Inputs"]
+__all__ = ["COMPUTED", "CUTS", "EVIDENCE", "MOMENTUM", "Input", "Inputs"]
 
 MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
 # log: log(1 + x), for x >= 0; normalize: to mean 0 and standard deviation 1 in the training events
 Transform = Literal["none", "log", "normalize", "log_normalize"]
 EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets, computed in `pairton.events.tags`
+CUTS = (
+    "cut_pt",
+    "cut_abs_eta",
+)  # fields of any kind, the cuts that its objects passed: `pairton.events.acceptance`
+COMPUTED = (*EVIDENCE, *CUTS)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Inputs:
     def fields(self, kind: str) -> tuple[str, ...]:
         """The fields beyond the four-momentum."""
         return tuple(item.field for item in self[kind])
+
+    def of(self, topology: Topology) -> Inputs:
+        """The inputs of the kinds of a topology."""
+        return Inputs(tuple((kind, self[kind]) for kind in topology.kinds))
 
     def columns(self, kind: str) -> tuple[str, ...]:
         """The columns of an object in the input of the network."""

@@ -99,7 +99,7 @@ def export_network(
                     f"the exported graph differs from torch by {away:.1e} with {nodes.layout} objects: nothing "
                     "was written"
                 )
-        metadata = {**info.to_dict(), **chosen.about, "exported_by": f"pairton {__version__}"}
+        metadata = {**chosen.info.to_dict(), **chosen.about, "exported_by": f"pairton {__version__}"}
         temporary.write_bytes(_finished(payload, metadata))
     return metadata
 

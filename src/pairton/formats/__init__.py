@@ -24,7 +24,6 @@ from pairton.formats.isolation import IsolatedSource, Reader
 from pairton.formats.truth import BadLabels
 from pairton.formats.writing import KEY, EventWriter
 from pairton.topology import Topology, parse_topology, same_tree
-from pairton.topology.mixtures import find_part
 
 __all__ = [
     "REGISTRY",
@@ -179,7 +178,9 @@ class OpenFile:
         stored = self.stored_topology if topology is None or refuse_others else None
         if stored is not None and topology is None:
             chosen = replace(chosen, topology=stored)
-        elif stored is not None and not (same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)):
+        elif stored is not None and not any(
+            same_tree(stored, tree) for tree in (chosen.topology, *chosen.topology.alternatives)
+        ):
             raise InputError(
                 f"{self.path}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
                 f"choose a model for {stored.name}, or another topology for the events (--topology)"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
 from pairton.events import Events
 from pairton.events.event_checks import MARKS
-from pairton.events.inputs import EVIDENCE
+from pairton.events.inputs import CUTS, EVIDENCE
 from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.columns import FLAVOURS, Wanted
 from pairton.formats.files import file_state, one_line, unchanged
@@ -97,6 +97,7 @@ class ReadOptions:
         given = {name: column for name, column in self.map.items() if self.meaning(name) == kind}
         given = {name.removeprefix(f"{kind}."): column for name, column in given.items()}
         fields = (self.fields or {}).get(kind, KINDS[kind].inputs)
+        fields = [name for name in fields if name not in CUTS]  # computed
         fields = ["btag" if name in EVIDENCE and kind == JET else name for name in fields]  # evidence needs btag
         more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
         known = [*KINDS[kind].fields, *((stored or {}).get(kind, ()) if self.fields is None else ())]

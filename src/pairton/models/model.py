@@ -6,6 +6,7 @@ Shapes: B events, N nodes, T types.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pairton.decoding import Decoded, Outputs
 from pairton.decoding.graph import MASKED
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
+from pairton.decoding.views import PRESENCE, presence_names, view_of
 from pairton.errors import ConfigError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
@@ -26,10 +28,37 @@ from pairton.models.folds import fold_folder, joined_info, read_folds
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
 from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, ModelInfo, builtin_models, find_model, read_info
 from pairton.topology import Topology, load_topology, same_tree
+from pairton.topology.vocabulary import check_known
 
 __all__ = ["DEFAULT", "Model", "load_model", "model_for"]
 
 DEFAULT = "ttbar_allhad"  # the model called "default"
+
+
+@dataclass(frozen=True)
+class TreeEngine:
+    """Runs a network of particles for events of one topology."""
+
+    engine: Engine
+    inputs: Inputs  # of the network
+    known: Topology  # its vocabulary
+    tree: Topology
+
+    @property
+    def at_once(self) -> int:
+        return self.engine.at_once
+
+    @property
+    def path(self) -> Path:
+        return self.engine.path
+
+    @property
+    def library(self) -> str:
+        return self.engine.library
+
+    def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs:
+        view = view_of(self.known, self.tree)
+        return view.outputs(self.engine(view.nodes(nodes, self.inputs), tokens), view.order(nodes.layout))
 
 
 @dataclass(frozen=True)
@@ -40,10 +69,32 @@ class Model:
     info: ModelInfo
     engine: Engine  # with folds, that of the first one
     folds: tuple[Model, ...] = ()  # one model per fold of events, if it was trained in folds
+    network: Model | None = None  # of particles, if this is its model for one topology: see `for_topology`
 
     @property
     def topology(self) -> Topology:
         return self.info.topology
+
+    def for_topology(self, tree: Topology) -> Model:
+        """The model for events of a topology, which a network of particles answers even if it never saw it.
+
+        A network without the output `presence` is for its own topology alone, and stays as it is. ModelError if
+        the network does not know a particle or a kind of object.
+        """
+        network = self.network or self
+        if PRESENCE not in network.info.outputs:
+            return self
+        info = network.info.for_topology(tree, network.name)
+        engine = TreeEngine(network.engine, network.inputs, network.topology, info.topology)
+        return Model(network.name, info, engine, tuple(each.for_topology(tree) for each in network.folds), network)
+
+    @property
+    def zero_shot(self) -> bool:
+        """Whether the network knows the particles of the topology, but was not trained on such events."""
+        if self.network is None:
+            return False
+        trained = [*self.network.topology.trees, self.network.info.mixture]
+        return not any(tree is not None and same_tree(tree, self.topology) for tree in trained)
 
     @property
     def domain(self) -> Domain:
@@ -97,6 +148,7 @@ class Model:
         batch, n_nodes = nodes.mask.shape
         sizes = {"type": len(self.topology.types), "triplet_type": len(triplet_types(self.topology))}
         sizes |= {"node": n_nodes, "pattern": len(plan_of(self.topology).patterns)}
+        sizes[PRESENCE] = len(presence_names(self.topology))
         known = {name: axes for name, axes in self.info.outputs.items() if set(axes) <= set(sizes)}
         shapes = {name: (batch, *(sizes[axis] for axis in axes)) for name, axes in known.items()}
         if not batch or not n_nodes:
@@ -115,7 +167,7 @@ class Model:
 
 
 def model_for(topology: Topology) -> str:
-    """The built-in model for a topology: the one of the same name, or one with the same decay tree.
+    """The built-in model for a topology: that of the same name or decay tree, or one that knows its particles.
 
     Raises ModelError if there is no built-in model for that decay tree.
 
@@ -125,9 +177,15 @@ def model_for(topology: Topology) -> str:
     folders = builtin_models()
     if topology.name in folders:
         return topology.name
-    for name in (DEFAULT, *folders):
-        if same_tree(read_info(folders[name]).topology, topology):
+    infos = {name: read_info(folders[name]) for name in (DEFAULT, *folders)}
+    for name, info in infos.items():
+        if same_tree(info.topology, topology):
             return name
+    for name, info in infos.items():
+        if PRESENCE in info.outputs:
+            with suppress(ModelError):
+                check_known(info.topology, topology, name)
+                return name
     raise ModelError(
         f"there is no built-in model for the topology {topology.name}: train one with `pairton train`, give "
         f"another with --model (`pairton list models` has the built-in ones: {', '.join(folders)}), or use "
@@ -150,8 +208,9 @@ def load_model(
             .safetensors file. "kinematic", or a YAML file with its settings, is a kinematic fit.
         engine: What runs the network: "onnx", or "torch" if it is installed.
         threads: How many threads work on batches in parallel; by default one per core.
-        topology: For an ONNX file exported by SPANet, its event file; for a kinematic fit, the topology to fit (by
-            default ttbar_allhad). Other models contain their topology.
+        topology: The topology to answer for, of a model that was trained on several. For an ONNX file exported by
+            SPANet, its event file; for a kinematic fit, the topology to fit (by default ttbar_allhad). Other
+            models contain their topology.
         isolate: True to run ONNX Runtime in a worker process with limited memory and time, for a model that you do
             not trust. Built-in models and the engine torch, which runs code of Pairton only, ignore it.
 
@@ -180,9 +239,17 @@ def load_model(
     path = find_model(DEFAULT if str(name) == "default" else name)
     for file in (path, path / ONNX, path / WEIGHTS, path / INFO, path / FOLDS):
         note_input(file)
+
+    def opened(path: Path) -> Model:
+        return Model(*ENGINES[engine](Request(path, threads, topology, isolate)))
+
     if (path / FOLDS).is_file():
-        folders = [fold_folder(path, k) for k in range(read_folds(path))]
-        members = tuple(load_model(folder, engine=engine, threads=threads, isolate=isolate) for folder in folders)
+        members = tuple(opened(fold_folder(path, k)) for k in range(read_folds(path)))
         info = joined_info(path, [member.info for member in members])
-        return Model(path.name, info, members[0].engine, members)
-    return Model(*ENGINES[engine](Request(path, threads, topology, isolate)))
+        model = Model(path.name, info, members[0].engine, members)
+    else:
+        model = opened(path)
+    if topology is not None:
+        return model.for_topology(load_topology(topology))
+    tree = model.info.mixture or model.topology
+    return model if tree.alternatives and tree is model.topology else model.for_topology(tree)

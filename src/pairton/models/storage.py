@@ -14,7 +14,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.decoding import get_decoding
+from pairton.decoding.views import view_of
 from pairton.errors import ConfigError, ModelError, PairtonWarning, nearest, shown
 from pairton.events.domain import Domain
 from pairton.events.head_specs import HeadSpec, parse_head
 from pairton.events.inputs import Inputs
 from pairton.events.splits import DEFAULT_FRACTIONS
 from pairton.topology import Topology, parse_topology
+from pairton.topology.vocabulary import check_known, check_mixture, mixture, same_alternative
 
 __all__ = [
     "FOLDS",
@@ -77,6 +79,26 @@ class ModelInfo:
     @property
     def takes_tokens(self) -> bool:
         return bool(self.network.get("tokens", True))
+
+    @property
+    def mixture(self) -> Topology | None:
+        """The mixture of its topologies, if the network was trained to say which of them an event is of."""
+        return mixture(self.topology.trees) if self.recipe.get("loss", {}).get("mixture") else None
+
+    def for_topology(self, tree: Topology, model: str) -> ModelInfo:
+        """The info of a network of particles, called `model`, for events of a topology.
+
+        ModelError if the network does not know a particle or a kind of object.
+        """
+        check_known(self.topology, check_mixture(tree), model)
+        own = same_alternative(self.topology, tree)
+        return replace(
+            self,
+            topology=tree if own is None else replace(tree, selection=own.selection),
+            inputs=self.inputs.of(tree),
+            domain=Domain({kind: self.domain[kind] for kind in tree.kinds}),
+            outputs=view_of(self.topology, tree).axes(self.outputs),
+        )
 
     @property
     def seen(self) -> dict[str, float]:

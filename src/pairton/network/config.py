@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pairton.errors import ConfigError, nearest, shown
 from pairton.network.trunks import get_trunk
@@ -43,7 +43,9 @@ mean 'pair'?
     gates: bool = True  # in triangle multiplications and transitions; only a symmetric network may lack them
     edges_from: str = "single"  # embeddings that edges are read from: single, pair, both
     triplets: str = "none"  # head that scores particles of three objects: none, potential, object_sum, hyper
-    patterns: bool = False  # whether to output one score per pattern (which particles are present)
+    # true: one score per pattern (which particles are present) of the topology; presence: scores of what is
+    # present, from which those of the patterns of any topology follow; false: all particles are present
+    patterns: bool | Literal["presence"] = False
     heads: tuple[str, ...] = ()  # registered names of further heads
 
     def __post_init__(self) -> None:

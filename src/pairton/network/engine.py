@@ -19,7 +19,7 @@ from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.models.storage import INFO, WEIGHTS, ModelInfo, find_model, read_info, read_weights
 from pairton.network.config import NetworkConfig
-from pairton.network.network import Network
+from pairton.network.network import Network, TreeNetwork
 
 __all__ = ["TorchEngine", "load_network", "predictor"]
 
@@ -44,7 +44,7 @@ def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
     return network.eval(), info
 
 
-def predictor(network: Network) -> Callable[[Nodes, npt.NDArray[np.uint8] | None], Outputs]:
+def predictor(network: Network | TreeNetwork) -> Callable[[Nodes, npt.NDArray[np.uint8] | None], Outputs]:
     """Wrap a network as a function of numpy arrays, as decodings call it."""
 
     @torch.inference_mode()

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from pairton._common.configuration import register
 from pairton.decoding.patterns import plan_of
+from pairton.decoding.views import PRESENCE, presence_names
 from pairton.errors import ConfigError, nearest, shown
 from pairton.network.layers import RMSNorm
 from pairton.network.trunks import PairIndex
@@ -34,6 +35,7 @@ __all__ = [
     "ObjectSumHead",
     "PairReadout",
     "PatternHead",
+    "PresenceHead",
     "ThreeBodyPotential",
     "get_head",
     "register_head",
@@ -192,17 +194,33 @@ class PatternHead(Head):
 
     def __init__(self, topology: Topology, width: int) -> None:
         super().__init__(topology, width)
-        self.layers = nn.Sequential(
-            nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, len(plan_of(topology).patterns))
-        )
-        last = self.layers[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
+        self.layers = _from_pooled(width, len(plan_of(topology).patterns))
 
     def forward(self, embedding: Embedding) -> Tensor:
         terms: Tensor = self.layers(embedding.pooled())
         return terms
+
+
+class PresenceHead(Head):
+    """Coefficients (B, F) of what is present, for the patterns of any topology: `pairton.decoding.views`."""
+
+    name, axes = PRESENCE, (PRESENCE,)
+
+    def __init__(self, topology: Topology, width: int) -> None:
+        super().__init__(topology, width)
+        self.layers = _from_pooled(width, len(presence_names(topology)))
+
+    def forward(self, embedding: Embedding) -> Tensor:
+        coefficients: Tensor = self.layers(embedding.pooled())
+        return coefficients
+
+
+def _from_pooled(width: int, outputs: int) -> nn.Sequential:
+    """Two layers on the pooled pairs, whose outputs are zero at the start of a training."""
+    layers = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, outputs))
+    for weights in layers[-1].parameters():
+        nn.init.zeros_(weights)
+    return layers
 
 
 class ObjectSumHead(Head):

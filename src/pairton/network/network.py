@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pairton.decoding.graph import MASKED
 from pairton.decoding.terms import triplet_types
+from pairton.decoding.views import PRESENCE, view_of
 from pairton.errors import ConfigError
 from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import MOMENTUM, Inputs
@@ -33,6 +34,7 @@ from pairton.network.heads import (
     ObjectSumHead,
     PairReadout,
     PatternHead,
+    PresenceHead,
     ThreeBodyPotential,
     get_head,
 )
@@ -42,7 +44,7 @@ from pairton.network.trunks import PairIndex, get_trunk
 from pairton.topology import Topology
 from pairton.topology.kinds import KINDS
 
-__all__ = ["Network"]
+__all__ = ["Network", "TreeNetwork"]
 
 
 class Network(nn.Module):
@@ -104,7 +106,9 @@ class Network(nn.Module):
             self.heads["triplets"] = ObjectSumHead(len(triplets), single, single)
         elif config.triplets == "hyper":
             self.heads["triplets"] = HyperHead(len(triplets), single, hidden, single)
-        if config.patterns:
+        if config.patterns == PRESENCE:
+            self.heads[PRESENCE] = PresenceHead(topology, hidden)
+        elif config.patterns:
             self.heads["patterns"] = PatternHead(topology, hidden)
         for name in config.heads:
             self.heads[name] = get_head(name)(topology, hidden)
@@ -147,15 +151,15 @@ class Network(nn.Module):
     ) -> dict[str, Tensor]:
         """Return the outputs by name.
 
-        objects   kind -> (B, objects, F): pt, eta, phi, energy, further inputs
+        objects   kind -> (B, objects, F): pt, eta, phi, energy, further inputs; a kind may be missing
         masks     kind -> (B, objects): which objects are not padding; None without padding
         tokens    (B, T, N, N); None if all are masked
         """
-        parts = [objects[kind] for kind in self.topology.kinds]
-        momenta = torch.cat([part[..., : len(MOMENTUM)] for part in parts], dim=1)  # (B, N, 4)
+        parts = {kind: objects[kind] for kind in self.topology.kinds if kind in objects}
+        momenta = torch.cat([part[..., : len(MOMENTUM)] for part in parts.values()], dim=1)  # (B, N, 4)
         if momenta.shape[1] > MOST_OBJECTS:
             raise ConfigError(f"an event has {momenta.shape[1]} objects: networks take up to {MOST_OBJECTS}")
-        mask = None if masks is None else torch.cat([masks[kind] for kind in self.topology.kinds], dim=1)
+        mask = None if masks is None else torch.cat([masks[kind] for kind in parts], dim=1)
         if self.embedding is None:
             x, z = self._embedded(parts, momenta, tokens)
         else:
@@ -173,19 +177,26 @@ class Network(nn.Module):
                     outputs[name] = outputs[name] * mask.to(momenta.dtype)[along]
         return outputs
 
+    def for_topology(self, tree: Topology) -> TreeNetwork:
+        """The network for events of a topology whose particles it knows."""
+        return TreeNetwork(self, tree)
+
     def _embedded(
-        self, parts: list[Tensor], momenta: Tensor, tokens: Tensor | None
+        self, parts: Mapping[str, Tensor], momenta: Tensor, tokens: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Embeddings of nodes (B, N, D), and of pairs, if there are any."""
         x = torch.cat(
             [
                 self.embed[kind](node_features(part, self.features, self.inputs[kind]))
-                for kind, part in zip(self.topology.kinds, parts, strict=True)
+                for kind, part in parts.items()
             ],
             dim=1,
         )
         # (N,): the kind of each node; computed from the inputs, whose shapes may vary in an exported graph
-        kinds = torch.cat([torch.zeros_like(part[0, :, 0], dtype=torch.long) + k for k, part in enumerate(parts)])
+        numbers = {kind: k for k, kind in enumerate(self.topology.kinds)}
+        kinds = torch.cat(
+            [torch.zeros_like(part[0, :, 0], dtype=torch.long) + numbers[kind] for kind, part in parts.items()]
+        )
         if self.trunk.pairs is None:
             return x, None
         pairs = self._ordered_pairs if self.trunk.pairs == "ordered" else self._packed_pairs
@@ -243,3 +254,33 @@ class Network(nn.Module):
         batch, n_nodes = momenta.shape[:2]
         shape = (batch, len(self.topology.types), n_nodes, n_nodes)
         return torch.full(shape, MASKED, dtype=torch.long, device=momenta.device)
+
+
+class TreeNetwork(nn.Module):
+    """A network of particles, with the outputs for events of one topology: `pairton.decoding.views`."""
+
+    def __init__(self, network: Network, tree: Topology) -> None:
+        super().__init__()
+        self.network, self.topology, self.config = network, tree, network.config
+        self.view, self.inputs = view_of(network.topology, tree), network.inputs.of(tree)
+        self.heads = network.heads
+
+    @property
+    def outputs(self) -> dict[str, tuple[str, ...]]:
+        return self.view.axes(self.network.outputs)
+
+    def forward(
+        self,
+        objects: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor] | None = None,
+        tokens: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """As that of the network; the numbers of objects may vary in an exported graph."""
+        order = None
+        if self.view.kinds != list(self.topology.kinds):
+            counts = [objects[kind].shape[1] for kind in self.view.kinds]
+            every = torch.arange(sum(counts))
+            starts = {kind: sum(counts[:k]) for k, kind in enumerate(self.view.kinds)}
+            parts = [every[starts[k] :][: objects[k].shape[1]] for k in self.topology.kinds]
+            order = torch.cat(parts)
+        return self.view.outputs(self.network(objects, masks, tokens), order)

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from pairton.decoding.terms import triplet_types
+from pairton.decoding.views import PRESENCE, presence_names, presence_terms
 from pairton.errors import TrainingError
 from pairton.network.heads import EdgeHead
 
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_same_network", "transferred"]
 
-MAY_DIFFER = ("dropout",)
-OF_THE_TREE = ("triplets", "patterns", "heads")  # settings that may depend on the decay tree
+MAY_DIFFER = ("dropout", "patterns")
+OF_THE_TREE = ("triplets", "heads")  # settings that may depend on the decay tree
 # names of weights that exist once per type; other numbers, as in `single.1`, are layers
 NUMBERED = re.compile(r"(heads\.(edges|triplets)\.(?:layers|sides|outs|objects|mix|score))\.(\d+)\.(.+)")
 
@@ -46,8 +49,8 @@ def transferred(trained: Network, new: Network) -> dict[str, Tensor]:
     """Return the weights that `new` starts from: those of `trained` if they have the same meaning, else its own.
 
     Weights of blocks and of the embeddings of objects are matched by name. Those of the outputs of a type are
-    taken if the type has the same decay in both trees. Weights of another shape, such as those of patterns of
-    another tree, stay new.
+    taken if the type has the same decay in both trees. Scores of patterns start from scores of what is present.
+    Weights of another shape, such as those of patterns of another tree, stay new.
     """
     weights: dict[str, Tensor] = dict(new.state_dict())
     trees = trained.topology, new.topology
@@ -59,6 +62,24 @@ def transferred(trained: Network, new: Network) -> dict[str, Tensor]:
         target = _renumbered(name, numbers)
         if target in weights and weights[target].shape == value.shape and _same_meaning(target, trained, new):
             weights[target] = value
+    return weights | _of_presence(trained, new)
+
+
+def _of_presence(trained: Network, new: Network) -> dict[str, Tensor]:
+    """Weights of the scores of patterns, or of what is present, if the trained network scores what is present."""
+    target = next((name for name in (PRESENCE, "patterns") if name in new.heads), "")
+    if PRESENCE not in trained.heads or not target:
+        return {}
+    if target == PRESENCE:
+        names = presence_names(trained.topology)
+        rows = [[float(name == own) for name in names] for own in presence_names(new.topology)]
+        change = torch.tensor(rows)
+    else:
+        change = torch.from_numpy(presence_terms(trained.topology, new.topology).T)
+    old, weights = trained.heads[PRESENCE].state_dict(), {}
+    for part in ("weight", "bias"):
+        weights[f"heads.{target}.layers.0.{part}"] = old[f"layers.0.{part}"]
+        weights[f"heads.{target}.layers.2.{part}"] = change @ old[f"layers.2.{part}"]
     return weights
 
 

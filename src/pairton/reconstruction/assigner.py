@@ -47,7 +47,6 @@ from pairton.reconstruction.result_columns import (
 )
 from pairton.reconstruction.run_settings import RunSettings, hypotheses, knows_missing
 from pairton.topology import JET, Layout, Topology, same_tree
-from pairton.topology.mixtures import Part, find_part
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -100,7 +99,7 @@ class Assigner:
 
         Warns once if variations, given with the kinds that they vary, do not vary the missing energy.
         """
-        if not same_tree(topology, self.model.topology) and self.part(topology) is None:
+        if not same_tree(topology, self.model.topology):
             raise ModelError(
                 f"the model {self.model.name} is for {self.model.topology.name}, but the events are for "
                 f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
@@ -108,10 +107,6 @@ class Assigner:
         if (caveat := variation_caveat(topology, variations or {})) and not self._warned_of_variations:
             self._warned_of_variations = True
             warnings.warn(caveat, PairtonWarning, stacklevel=3)
-
-    def part(self, topology: Topology) -> Part | None:
-        """The topology of the mixture that the events have; None for the mixture itself, or without a mixture."""
-        return find_part(self.model.topology, topology) if self.model.topology.alternatives else None
 
     def accept(self, events: Events) -> Accepted:
         """The objects that the model uses."""
@@ -158,19 +153,16 @@ class Assigner:
         outputs = self.members[0].model.predict(Nodes.full(event))
         return {name: outputs[name].shape[1:] for name in names} | declared
 
-    def assign(self, nodes: Nodes, part: Part | None = None) -> tuple[Decoded, Outputs]:
-        """The answers for a batch, and the outputs of the network that describe events.
-
-        part: the topology of a mixture in which to answer
-        """
-        found, described = self._answer(nodes, part)
+    def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
+        """The answers for a batch, and the outputs of the network that describe events."""
+        found, described = self._answer(nodes)
         found.drop(~_all_finite(described, len(nodes)))  # before places of absent particles become NaN
         for name, spec in self.model.info.heads.items():
             if name in described:  # absent if no event can have an answer
                 described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
-        return found if part is None else found.within(self.model.topology, part), described
+        return found, described
 
-    def _answer(self, nodes: Nodes, part: Part | None) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
+    def _answer(self, nodes: Nodes) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
         """As `assign`, before events whose outputs are not finite lose their answers."""
         if (answer := getattr(self.model, "answer", None)) is not None:
             found, outputs = answer(nodes)
@@ -191,7 +183,7 @@ class Assigner:
             nodes,
             decoding=str(self.settings.decoding),
             temperatures=self.temperatures,
-            question=replace(self.settings.question, topology=None if part is None else part.name),
+            question=self.settings.question,
         )
         return found, described
 
@@ -199,14 +191,13 @@ class Assigner:
         self, accepted: Accepted, ids: npt.NDArray[np.uint64]
     ) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
         """As `assign`, for events of all layouts and folds; assignments are positions in `events.objects`."""
-        n, part = len(accepted.status), self.part(accepted.topology)
+        n = len(accepted.status)
         found = Decoded.empty(self.model.topology, n)
-        found = found if part is None else found.within(self.model.topology, part)
         outputs = {k: np.full((n, *shape), np.nan, dtype=np.float32) for k, shape in self.shapes.items()}
 
         def fill(batch: tuple[Assigner, Layout, npt.NDArray[np.intp]]) -> None:
             member, layout, rows = batch
-            answer, described = member.assign(accepted.batch(rows, layout), part)
+            answer, described = member.assign(accepted.batch(rows, layout))
             found.fill(rows, replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout)))
             for name, array in described.items():
                 outputs[name][rows] = array

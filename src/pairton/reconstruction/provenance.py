@@ -127,6 +127,8 @@ def _describe(model: Model) -> dict[str, Any]:
     files = [file for file in (path, path / WEIGHTS, path / INFO) if file.is_file()]
     result: dict[str, Any] = {"name": model.name, "code_version": info.code_version}
     result |= {WEIGHTS_KEY: info.weights_sha256, "info_sha256": hash_of(info.to_dict())}
+    if getattr(model, "network", None) is not None:
+        result["zero_shot"] = model.zero_shot
     result["files"] = {file.name: file_sha256(file) for file in files}
     if (library := getattr(engine, "library", None)) is not None:
         result["engine"] = engine_version(library)

@@ -41,7 +41,7 @@ from pairton.reconstruction.result_columns import (
 )
 from pairton.topology import JET, Topology
 from pairton.topology.assignments import ranked
-from pairton.topology.mixtures import parts_of
+from pairton.topology.vocabulary import is_mixture
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -365,7 +365,7 @@ def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta, tup
 def own_columns(topology: Topology) -> frozenset[str]:
     """The names of all columns that results of a topology, or of a mixture, can have besides those of heads."""
     names = {N_BTAGS, MODEL_FOLD}
-    for tree in (topology, *(part.topology for part in parts_of(topology))):
+    for tree in (*topology.trees, *[topology] * is_mixture(topology)):
         none = ak.Array(np.zeros((0, 0)))
         objects = {kind: ak.zip(dict.fromkeys(MOMENTUM, none)) for kind in tree.kinds}
         events, found = Events(objects, tree, weights=()), Decoded.empty(tree, 0)

@@ -50,7 +50,7 @@ from pairton.events.head_specs import HeadSpec, places_of
 from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import with_sign
 from pairton.topology import Slot, Topology, collection_name
-from pairton.topology.mixtures import parts_of
+from pairton.topology.vocabulary import parts_of
 
 if TYPE_CHECKING:
     from pairton.reconstruction.result import Reconstruction
@@ -316,5 +316,5 @@ def pattern_columns(topology: Topology, found: Decoded) -> Columns:
 
 def topology_columns(topology: Topology, found: Decoded) -> Columns:
     """The probability of each topology of a mixture; no columns for a model of one topology."""
-    names = [f"topology_{name}" for name, _ in topology.alternatives]
+    names = [f"topology_{tree.name}" for tree in topology.alternatives]
     return dict(zip(names, found.topology_probability.astype(np.float32).T, strict=True))

@@ -34,7 +34,7 @@ from pairton.reconstruction.result_columns import same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.topology import JET, Topology, load_topology
 from pairton.topology.kinds import KINDS
-from pairton.topology.mixtures import stored_part
+from pairton.topology.vocabulary import same_alternative
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -53,7 +53,7 @@ class Run:
                       the events: that in `options`, else that which the first file stores, else that of its labels
     settings          settings of the reconstruction
     engine, threads   as for `pairton.load_model`, for models that are given by name
-    labelled          whether truth is needed: events for a mixture are then read as one of its topologies
+    labelled          whether truth is needed: a mixture then answers for the topology of the events
     baselines         names of baselines, which are enough if there is no model for the topology
     options           options of `pairton.iterate`
 
@@ -83,17 +83,13 @@ class Run:
         try:
             requested = model if isinstance(model, list | tuple) else [model]
             models = [self._load(each, engine, threads, baselines) for each in requested]
-            self.models: list[Model] = [each for each in models if each is not None]
+            self.models: list[Model] = [self._for_events(each, labelled) for each in models if each is not None]
             if inputs is None:
                 self.files = [str(sample_file(self.model.topology.name))]
                 self.first = self._open_first()
             elif not self.files and self.events is None:
                 self.events = Events(by_kind(inputs), self.model.topology)
             if self.first is not None:
-                if labelled and self.models and self.options.get("topology") is None:
-                    self.options["topology"] = stored_part(
-                        self.model.topology, self.first.stored_topology, self.model.name
-                    )
                 self.options |= options_for(self.model, self.options) if self.models else {}
             elif (given := options.pop("btag", None)) is not None and self.events is not None:
                 if (btag := BTag.parse(given)).table is None or btag.cut is not None:
@@ -134,6 +130,31 @@ class Run:
             topology = self.known_topology
         isolate = self.options.get("isolate")
         return models.load_model(name, engine=engine, threads=threads, topology=topology, isolate=isolate)
+
+    def _for_events(self, model: Model, labelled: bool) -> Model:
+        """A model for the topology of the events; ModelError if a network of several needs to be told which."""
+        asked = self.options.get("topology") if self.events is None else self.events.topology
+        if asked is not None:
+            model = model.for_topology(load_topology(asked))
+        elif model.topology.alternatives:  # a vocabulary, or a mixture
+            stored = None if self.first is None else self.first.stored_topology
+            foreign = stored is not None and same_alternative(model.topology, stored) is None
+            if labelled or foreign or model.network is None:
+                if (tree := self.known_topology) is None:
+                    names = ", ".join(tree.name for tree in model.topology.alternatives)
+                    raise ModelError(
+                        f"{model.name} answers for {names}, and for other trees of their particles: give the "
+                        "topology of these events with --topology"
+                    )
+                model = model.for_topology(tree)
+        if getattr(model, "zero_shot", False):
+            warnings.warn(
+                f"{model.name} was not trained on {model.topology.name}, only on its particles: its probabilities "
+                "are not calibrated for such events",
+                PairtonWarning,
+                stacklevel=4,
+            )
+        return model
 
     @cached_property
     def known_topology(self) -> Topology | None:

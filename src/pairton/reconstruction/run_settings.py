@@ -11,7 +11,6 @@ from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
 from pairton.events.domain import Bounds, describe_cuts, used_cuts, user_cuts
 from pairton.topology import Selection, Topology, builtin_topologies, load_topology, same_tree
-from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -108,8 +107,7 @@ def own_selection(model: Model, topology: Topology | None) -> Selection:
 
     A model may have been trained with looser cuts than those of the tree.
     """
-    part = find_part(model.topology, topology)
-    if topology is not None and (part is None or part.topology != topology):
+    if topology is not None and topology != model.topology:
         return topology.selection
     tree = topology or model.topology
     named = load_topology(tree.name) if tree.name in builtin_topologies() else tree

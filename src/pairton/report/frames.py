@@ -55,9 +55,7 @@ def record_event(
     """Reconstruct the event in a row, and record every step; `number` is shown as its name, by default the row."""
     assigner = Assigner(model, settings.for_events(model, events.topology, events.pile_up))
     assigner.check(events.topology)
-    one, part = _one(events, row), assigner.part(events.topology)
-    if part is not None:
-        one = one.into_mixture(model.topology)
+    one = _one(events, row)
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
     member = next(each for each, (_, in_fold) in networks if in_fold[0])  # has the network of the event's fold
     topology, decoding = model.topology, str(assigner.settings.decoding)
@@ -72,8 +70,7 @@ def record_event(
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
-    asked = None if part is None else part.name
-    temperatures, question = member.temperatures, replace(assigner.settings.question, topology=asked)
+    temperatures, question = member.temperatures, assigner.settings.question
     if (own := getattr(member.model, "answer", None)) is not None:
         answer, _ = own(nodes)
     else:

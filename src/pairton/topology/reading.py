@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, reduce
 from itertools import pairwise
 from operator import or_
@@ -52,7 +53,7 @@ class _File(Extras, frozen=True, kw_only=True, forbid_unknown_fields=True):
     context: tuple[Name, ...] = ()
     codes: dict[Name, Codes] = {}
     invisible: dict[Name, tuple[Name, ...] | dict[Name, tuple[Name, ...]]] = {}
-    alternatives: dict[str, Names] = {}
+    alternatives: dict[Name, Names | dict[str, Any]] = {}  # root particles, or a whole tree
 
 
 def parse_topology(raw: object, source: str = "topology") -> Topology:
@@ -82,10 +83,13 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
             context=file.context,
             codes=tuple(file.codes.items()),
             invisible=parse_invisible(file.invisible, file.particles),
-            alternatives=tuple(file.alternatives.items()),
             extras=Extras(**{name: getattr(file, name) for name in Extras.__struct_fields__}),
         )
         _check(topology)
+        if file.alternatives:
+            trees = [_alternative(topology, name, tree) for name, tree in file.alternatives.items()]
+            topology = replace(topology, alternatives=tuple(trees))
+            _check_alternatives(topology)
         return topology
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
@@ -127,8 +131,6 @@ def _check(topology: Topology) -> None:
             )
     if topology.given_stages:
         _check_stages(topology)
-    if topology.alternatives:
-        _check_alternatives(topology)
     _ = topology.neutrinos  # raises if they cannot be computed
     edges, labels = topology.extras.bins, topology.extras.labels
     if any(high <= low for low, high in pairwise(edges)):
@@ -185,15 +187,22 @@ def _check_stages(topology: Topology) -> None:
                 )
 
 
+def _alternative(topology: Topology, name: str, given: tuple[str, ...] | Mapping[str, Any]) -> Topology:
+    """A topology of a vocabulary: a tree, or the root particles of the vocabulary that it has."""
+    if isinstance(given, Mapping):
+        return parse_topology(given, f"alternatives.{name}")
+    reached = {product for root in given for product in below(root, dict(topology.decays))}
+    raw = {**topology.to_dict(), "name": name, "event": given}
+    for key in ("stages", "labels", "bins"):
+        raw.pop(key, None)
+    for key in ("particles", "objects", "codes", "invisible"):
+        raw[key] = {item: value for item, value in raw.get(key, {}).items() if item in reached}
+    return parse_topology(raw, f"alternatives.{name}")
+
+
 def _check_alternatives(topology: Topology) -> None:
-    names = [name for name, _ in topology.alternatives]
-    if len(names) < 2 or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
-        raise TopologyError(
-            f"a mixture needs two or more topologies with different names of letters, digits and _: read "
-            f"{', '.join(names)}"
-        )
-    most: Counter[str] = reduce(or_, (Counter(roots) for _, roots in topology.alternatives))
-    if most != Counter(topology.event):
+    most: Counter[str] = reduce(or_, (Counter(tree.event) for tree in topology.alternatives))
+    if Counter(topology.event) not in (most, Counter(most.keys())):  # a mixture, or a vocabulary
         raise TopologyError(
             f"read event [{', '.join(topology.event)}], but the alternatives need [{', '.join(most.elements())}]: "
             "list each particle as often as the alternative that has the most of it"

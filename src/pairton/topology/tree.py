@@ -99,7 +99,7 @@ class Topology:
     context: tuple[str, ...] = ()  # kinds that the network sees but no slot takes
     codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
     invisible: tuple[Invisible, ...] = field(default=(), compare=False)
-    alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a mixture: name of a topology -> its roots
+    alternatives: tuple[Topology, ...] = ()  # of a vocabulary: the topologies that it was made of
     extras: Extras = field(default=Extras(), compare=False)
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)  # parents before children
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
@@ -147,7 +147,7 @@ class Topology:
             "context": self.context,
             "codes": dict(self.codes),
             "invisible": {entry.type: entry.to_raw() for entry in self.invisible},
-            "alternatives": dict(self.alternatives),
+            "alternatives": {tree.name: tree.to_dict() for tree in self.alternatives},
         }
         raw |= msgspec.to_builtins(self.extras)
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(raw))  # with lists, as in a file
@@ -159,6 +159,11 @@ class Topology:
     def types(self) -> tuple[str, ...]:
         """Types of particles, children before parents. The network has one adjacency matrix per type."""
         return tuple(sorted(dict.fromkeys(particle.type for particle in self.particles), key=self.height))
+
+    @property
+    def trees(self) -> tuple[Topology, ...]:
+        """The topologies of a vocabulary; any other topology itself."""
+        return self.alternatives or (self,)
 
     def height(self, type_name: str) -> int:
         """Number of levels of particles below a type: 0 if it decays to objects only."""
@@ -349,8 +354,11 @@ class Topology:
 
 def same_tree(one: Topology, other: Topology) -> bool:
     """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
-    trees = [(t.event, dict(t.decays), dict(t.objects), t.context, t.alternatives) for t in (one, other)]
-    return trees[0] == trees[1]
+    first, second = (
+        [(t.event, dict(t.decays), dict(t.objects), t.context) for t in (tree, *tree.alternatives)]
+        for tree in (one, other)
+    )
+    return first == second
 
 
 def below(name: str, decays: Mapping[str, tuple[str, ...]]) -> dict[str, None]:

@@ -15,7 +15,6 @@ Shapes: B events, G temperatures, K stages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +24,11 @@ from pairton.decoding.graph import MASKED
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.decoding.terms import candidate_scores
+from pairton.decoding.views import view_of
 from pairton.evaluation.scores import matches
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
-from pairton.topology.mixtures import TOPOLOGY
 from pairton.training.data import PackedEvents
 from pairton.training.validation import Block, Replayed
 
@@ -72,39 +71,36 @@ def _complete(
     topology: Topology, events: PackedEvents, which: Sequence[Block]
 ) -> Iterator[tuple[Nodes, npt.NDArray[np.int8], Floats]]:
     """Yield nodes, truth and weights of the complete events of each block that has any."""
-    for layout, rows in which:
-        group = events.groups[layout]
+    for key, rows in which:
+        group = events.groups[key]
         truth = np.array(group.truth[rows])
         complete = np.asarray(present(topology, truth).all(axis=1))
         if complete.any():
-            weights = events.weights(layout, rows)[complete].astype(np.float64)
+            weights = events.weights(key, rows)[complete].astype(np.float64)
             yield group.nodes(rows)[complete], truth[complete], weights
 
 
 def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block]) -> float:
     """The temperature that maximises the likelihood of the truth."""
     likelihood, n_events = np.zeros(len(EXACT_GRID)), 0
-    for layout, rows in which:
-        group = events.groups[layout]
-        part = np.asarray(group.columns[TOPOLOGY][rows]) if topology.alternatives else 0
-        found, has_truth = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]), part)
-        likelihood += found @ events.weights(layout, rows)[has_truth]
+    for key, rows in which:
+        group, tree = events.groups[key], topology.trees[key.tree]
+        of_tree = view_of(topology, tree).around(predict)
+        found, has_truth = _truths(of_tree, tree, group.nodes(rows), np.array(group.truth[rows]))
+        likelihood += found @ events.weights(key, rows)[has_truth]
         n_events += found.shape[1]
     return 1.0 if n_events < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
 def _truths(
-    predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8], part: Any = 0
+    predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8]
 ) -> tuple[Floats, Bools]:
-    """The log likelihood of the truth at each temperature, for events whose truth is a hypothesis, and which are.
-
-    part: the topology, of a mixture, that each event is of
-    """
+    """The log likelihood of the truth at each temperature, for the events whose truth is a hypothesis."""
     n_events, n_nodes = nodes.mask.shape
     outputs = predict(nodes, np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8))
     complete_only = "patterns" not in outputs
     tables = set_tables(topology, allowed_nodes(topology, nodes.layout), complete_only)
-    chosen = hypotheses(tables, truth, part)
+    chosen = hypotheses(tables, truth)
     scores, terms = candidate_scores(tables, outputs), None if complete_only else outputs["patterns"].T
     true = log_scores(tables, scores, chosen, terms)
     result = []

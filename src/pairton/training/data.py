@@ -1,17 +1,17 @@
-"""Packs events for training, by layout, in memory or memory-mapped.
+"""Packs events for training, by topology and layout, in memory or memory-mapped.
 
-Shapes: E events of one layout, N objects of a kind, F columns of a kind, S slots. The events of a batch have the
-same layout, so nothing is padded.
+Shapes: E events of one group, N objects of a kind, F columns of a kind, S slots. The events of a batch have the
+same topology and layout, so nothing is padded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from pairton.errors import ConfigError, TrainingError
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
-from pairton.events.inputs import EVIDENCE, Inputs
+from pairton.events.inputs import COMPUTED, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
@@ -30,7 +30,7 @@ from pairton.topology import Layout, Topology, same_tree
 from pairton.topology.assignments import present
 from pairton.training.draws import draw_acceptance, draw_tags
 
-__all__ = ["DataConfig", "Group", "PackedEvents", "check_enough", "pack"]
+__all__ = ["DataConfig", "Group", "Key", "PackedEvents", "check_enough", "pack"]
 
 MIN_TRAINING_EVENTS = 10
 MOST_SOURCES = 10_000  # largest number of sources that a model lists; NanoAOD has one per luminosity block
@@ -75,9 +75,16 @@ class DataConfig:
 DEFAULT_CONFIG = DataConfig()
 
 
+class Key(NamedTuple):
+    """What the events of a batch have in common."""
+
+    tree: int  # number of their topology in `Topology.trees` of the recipe
+    layout: Layout
+
+
 @dataclass(frozen=True)
 class Group:
-    """Events of one layout."""
+    """Events of one topology and layout."""
 
     objects: Mapping[str, npt.NDArray[np.float32]]  # kind -> (E, N, F)
     truth: npt.NDArray[np.int8]  # (E, S): nodes, -1 for none
@@ -110,9 +117,9 @@ class Group:
 
 @dataclass
 class PackedEvents:
-    """Groups by layout, and a fingerprint of their events."""
+    """Groups of events, and their fingerprint."""
 
-    groups: dict[Layout, Group]
+    groups: dict[Key, Group]
     fingerprint: str = ""
     sources: tuple[int, ...] = ()  # all values of the first number of event ids; empty if there are too many
     fold: tuple[int, int] | None = None  # the fold that was left out, and how many there are
@@ -122,8 +129,8 @@ class PackedEvents:
         return sum(len(group) for group in self.groups.values())
 
     @property
-    def counts(self) -> dict[Layout, int]:
-        return {layout: len(group) for layout, group in self.groups.items()}
+    def counts(self) -> dict[Key, int]:
+        return {key: len(group) for key, group in self.groups.items()}
 
     @cached_property
     def mean_weight(self) -> float:
@@ -135,9 +142,9 @@ class PackedEvents:
             raise TrainingError(f"the weights of the events have the mean {mean:g}, but it must be above 0")
         return mean
 
-    def weights(self, layout: Layout, rows: npt.NDArray[Any] | slice) -> npt.NDArray[np.float32]:
+    def weights(self, key: Key, rows: npt.NDArray[Any] | slice) -> npt.NDArray[np.float32]:
         """The weights of some events, scaled to a mean of 1 over all events."""
-        return np.asarray(self.groups[layout].weights[rows] / np.float32(self.mean_weight))
+        return np.asarray(self.groups[key].weights[rows] / np.float32(self.mean_weight))
 
     def without(self, fold: tuple[int, int], folder: Path, memory: float) -> PackedEvents:
         """These events except those of a fold, given by its number and how many folds there are.
@@ -145,12 +152,12 @@ class PackedEvents:
         folder, memory    as for `pack`
         """
         store = _Store(folder, memory)
-        for layout, group in self.groups.items():
+        for key, group in self.groups.items():
             for start in range(0, len(group), COPIED):
                 part = group[start : start + COPIED]
                 part = part[fold_of(part.ids, fold[1]) != fold[0]]
                 if len(part):
-                    store.add(layout, part)
+                    store.add(key, part)
         named = hashlib.sha256(f"{self.fingerprint} without {fold[0]} of {fold[1]}".encode()).hexdigest()[:16]
         return replace(store.finish(), fingerprint=named, fold=fold, largest=self.largest)
 
@@ -161,14 +168,14 @@ class _Store:
 
     folder: Path
     bound: float  # bytes
-    parts: dict[Layout, list[Group]] = field(default_factory=dict)
+    parts: dict[Key, list[Group]] = field(default_factory=dict)
     held: int = 0
-    on_disk: dict[Layout, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = field(default_factory=dict)
+    on_disk: dict[Key, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = field(default_factory=dict)
     digests: dict[str, Any] = field(default_factory=dict)  # one per array, so that chunks do not matter
     sources: set[int] = field(default_factory=set)
 
-    def add(self, layout: Layout, group: Group) -> None:
-        self.parts.setdefault(layout, []).append(group)
+    def add(self, key: Key, group: Group) -> None:
+        self.parts.setdefault(key, []).append(group)
         self.sources.update(np.unique(group.ids[:, 0]).tolist())
         self.held += sum(array.nbytes for array in group.arrays().values())
         if self.held > self.bound:
@@ -186,33 +193,33 @@ class _Store:
         """Append everything in memory to files, one per array."""
         with output_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for layout, groups in self.parts.items():
-                mode = "ab" if layout in self.on_disk else "wb"
+            for key, groups in self.parts.items():
+                mode = "ab" if key in self.on_disk else "wb"
                 for number, name in enumerate(groups[0].arrays()):
-                    with self._path(layout, number).open(mode) as file:
+                    with self._path(key, number).open(mode) as file:
                         for group in groups:
                             file.write(np.ascontiguousarray(group.arrays()[name]).data)
                 shapes = {name: (array.dtype, array.shape[1:]) for name, array in groups[0].arrays().items()}
-                self.on_disk[layout] = shapes
+                self.on_disk[key] = shapes
         self.parts, self.held = {}, 0
 
-    def _path(self, layout: Layout, number: int) -> Path:
+    def _path(self, key: Key, number: int) -> Path:
         """The file of an array, by its number, since names of columns may contain a slash."""
-        return self.folder / f"{'-'.join(map(str, layout))}.{number}.bin"
+        return self.folder / f"{'-'.join(map(str, (key.tree, *key.layout)))}.{number}.bin"
 
     def finish(self) -> PackedEvents:
         if self.on_disk:
             self.spill()
-            groups = {layout: self._mapped(layout) for layout in sorted(self.on_disk)}
+            groups = {key: self._mapped(key) for key in sorted(self.on_disk)}
         else:
-            groups = {layout: _joined(self.parts[layout]) for layout in sorted(self.parts)}
+            groups = {key: _joined(self.parts[key]) for key in sorted(self.parts)}
         listed = tuple(sorted(self.sources)) if len(self.sources) <= MOST_SOURCES else ()
         return PackedEvents(groups, self.fingerprint(), listed)
 
-    def _mapped(self, layout: Layout) -> Group:
+    def _mapped(self, key: Key) -> Group:
         arrays = {}
-        for number, (name, (dtype, shape)) in enumerate(self.on_disk[layout].items()):
-            flat = np.memmap(self._path(layout, number), dtype=dtype, mode="r")
+        for number, (name, (dtype, shape)) in enumerate(self.on_disk[key].items()):
+            flat = np.memmap(self._path(key, number), dtype=dtype, mode="r")
             arrays[name] = flat.reshape(-1, *shape)
         return Group.of_arrays(arrays)
 
@@ -229,15 +236,15 @@ def pack(
     *,
     folder: Path,
     config: DataConfig = DEFAULT_CONFIG,
-    max_objects: int = 20,
+    max_objects: Sequence[int] = (),
     memory: float = 8 * 2**30,
     columns: tuple[str, ...] = (),
 ) -> tuple[PackedEvents, PackedEvents]:
     """Return the packed events of the training and of the validation split, from all selected events.
 
-    chunks       events with truth
+    chunks       events with truth, of the topology or, for a vocabulary, each of one of its topologies
     folder       where to put files that are memory-mapped
-    max_objects  events with more objects of a kind are left out
+    max_objects  events with more objects of a kind are left out: a number for each topology, else `config`'s
     memory       bytes to hold in memory; beyond, events are memory-mapped
     columns      columns of the events to keep, such as labels of heads
 
@@ -247,29 +254,31 @@ def pack(
     """
     events, fractions = config.events, config.fractions
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
-    domain = Domain.of_selection(topology)
+    limits = max_objects or [config.max_objects] * len(topology.trees)
     largest = dict.fromkeys(columns, -1.0)
     seen = complete = 0
-    for turn, chunk in _drawn(chunks, topology, config, columns):
+    for turn, chunk in _drawn(chunks, config, columns):
+        number, tree = _tree_of(chunk, topology.trees)
         seen += len(chunk) * (turn == 0)
         chosen = chunk[chunk.selected]
-        accepted = accept(chosen, domain, inputs, max_objects=max_objects)
+        domain = Domain.of_selection(tree)
+        accepted = accept(chosen, domain, inputs.of(tree), max_objects=limits[number])
         usable = accepted.usable if events == "all" else accepted.answerable
         usable = usable & (accepted.status != Status.TRUNCATED)
         usable &= accepted.nodes.counts.sum(axis=1) > 0  # a network needs an object
-        for key in columns:
-            values = np.asarray(chosen.columns[key], dtype=np.float64)[usable]
-            largest[key] = float(values.max(initial=largest[key], where=np.isfinite(values)))
+        for column in columns:
+            values = np.asarray(chosen.columns[column], dtype=np.float64)[usable]
+            largest[column] = float(values.max(initial=largest[column], where=np.isfinite(values)))
         split = {name: chosen.in_split(name, fractions) for name in stores}
         assert chosen.truth is not None
         weights = chosen.each_weight.astype(np.float32)
-        found = {}  # layout -> rows and truth
+        found = {}  # key -> rows and truth
         some, every = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen), dtype=bool)
         for layout, rows in accepted.by_layout(usable):
             truth = accepted.to_nodes(chosen.truth[rows], rows, layout).astype(np.int8)
-            particles = present(topology, truth)
+            particles = present(tree, truth)
             some[rows], every[rows] = particles.any(axis=1), particles.all(axis=1)
-            found[layout] = rows, truth
+            found[Key(number, layout)] = rows, truth
         complete += int(every.sum()) * (turn == 0)
         taken = {"complete": every, "partial": some, "all": usable}[events]
         wanted = {
@@ -278,17 +287,18 @@ def pack(
         }
         for name, store in stores.items():
             store.digest("ids", chosen.ids[wanted[name]])  # in file order
-            for layout, (rows, truth) in found.items():
+            for key, (rows, truth) in found.items():
                 inside = wanted[name][rows]
                 if inside.any():
                     kept = rows[inside]
-                    labels = {key: np.asarray(chosen.columns[key])[kept] for key in columns}
-                    objects = accepted.batch(kept, layout).values
-                    store.add(layout, Group(objects, truth[inside], chosen.ids[kept], weights[kept], labels))
-                    store.digest(f"truth {layout}", truth[inside])
-                    store.digest(f"weights {layout}", weights[kept])
+                    labels = {column: np.asarray(chosen.columns[column])[kept] for column in columns}
+                    objects = accepted.batch(kept, key.layout).values
+                    store.add(key, Group(objects, truth[inside], chosen.ids[kept], weights[kept], labels))
+                    of = f"{key.layout}" + f" of {tree.name}" * (len(topology.trees) > 1)
+                    store.digest(f"truth {of}", truth[inside])
+                    store.digest(f"weights {of}", weights[kept])
                     for kind, values in objects.items():
-                        store.digest(f"{kind} {layout}", values[..., _stored(inputs.columns(kind))])
+                        store.digest(f"{kind} {of}", values[..., _stored(inputs.columns(kind))])
     train, validation = (replace(store.finish(), largest=largest) for store in stores.values())
     check_enough(train, validation, f"{seen} events were read, {complete} of them selected and complete")
     return train, validation
@@ -305,28 +315,32 @@ def check_enough(train: PackedEvents, validation: PackedEvents, events: str) -> 
 
 def _stored(columns: tuple[str, ...]) -> list[int]:
     """Places of columns that files store. Others are computed, and may differ in the last bit between machines."""
-    return [k for k, name in enumerate(columns) if name not in ("energy", *EVIDENCE)]
+    return [k for k, name in enumerate(columns) if name not in ("energy", *COMPUTED)]
 
 
-def _drawn(
-    chunks: Iterable[Events], topology: Topology, config: DataConfig, columns: tuple[str, ...]
-) -> Iterator[tuple[int, Events]]:
+def _drawn(chunks: Iterable[Events], config: DataConfig, columns: tuple[str, ...]) -> Iterator[tuple[int, Events]]:
     """Yield (draw, events) of each chunk, `config.draws` times. The first event's id seeds the random numbers."""
     table = None if config.tag_table is None else load_table(config.tag_table)
     for chunk in chunks:
-        _check(chunk, topology, columns)
+        _check(chunk, columns)
         for turn in range(config.draws):
             rng = np.random.default_rng([turn, *chunk.ids[:1].ravel().tolist()])
             drawn = draw_acceptance(chunk, rng) if config.draw_acceptance else chunk
             yield turn, drawn if table is None else draw_tags(drawn, table, rng)
 
 
-def _check(events: Events, topology: Topology, columns: tuple[str, ...]) -> None:
-    if not same_tree(events.topology, topology):
-        raise TrainingError(
-            f"the events are of the topology {events.topology.name}, but the recipe is for {topology.name}: give "
-            "events and a recipe of the same topology"
-        )
+def _tree_of(events: Events, trees: Sequence[Topology]) -> tuple[int, Topology]:
+    """The topology of the recipe that the events have, and its number."""
+    for number, tree in enumerate(trees):
+        if same_tree(events.topology, tree):
+            return number, tree
+    raise TrainingError(
+        f"the events are of the topology {events.topology.name}, but the recipe is for "
+        f"{', '.join(tree.name for tree in trees)}: give events and a recipe of the same topology"
+    )
+
+
+def _check(events: Events, columns: tuple[str, ...]) -> None:
     if events.truth is None:
         raise TrainingError(
             "the events have no truth, which training needs: give files with labelled objects (`pairton inspect` "

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pairton.errors import TrainingError
 from pairton.events import Events
-from pairton.events.inputs import EVIDENCE
+from pairton.events.inputs import CUTS, EVIDENCE
 from pairton.events.tags import TagTable, with_evidence
 from pairton.topology import JET
 from pairton.topology.selection import Cuts
@@ -27,8 +27,9 @@ BINARY = 0.3  # share of events that use the `btag` of the file
 def draw_acceptance(events: Events, rng: np.random.Generator) -> Events:
     """Return the events with random cuts on their jets, between those of the selection and `TIGHTEST`.
 
-    Jets that fail the cuts are marked as not usable. Half of the randomly cut events have a cut on |eta| near the
-    end of the tracker (2.4 to 2.5), the others one between 2.4 and that of the selection, at most 5.
+    Jets that fail the cuts are marked as not usable; all have the cuts as the fields `CUTS`. Half of the randomly
+    cut events have a cut on |eta| near the end of the tracker (2.4 to 2.5), the others one between 2.4 and that of
+    the selection, at most 5.
     """
     widest = events.topology.selection.cuts(JET)
     n = len(events)
@@ -42,6 +43,10 @@ def draw_acceptance(events: Events, rng: np.random.Generator) -> Events:
     abs_eta = np.select([usual, uncut], [USUAL.abs_eta, widest.abs_eta], abs_eta)
     jets = events.jets
     used = events.usable[JET] & (jets.pt >= pt) & (abs(jets.eta) <= abs_eta)
+    # the file may have been cut harder than the selection
+    passed = np.maximum(pt, ak.min(jets.pt)), np.minimum(abs_eta, ak.max(abs(jets.eta)))
+    for name, values in zip(CUTS, passed if ak.count(jets.pt) else (pt, abs_eta), strict=True):
+        jets = ak.with_field(jets, ak.broadcast_arrays(values.astype(np.float32), jets.pt)[0], name)
     return events.replace(objects={**events.objects, JET: ak.with_field(jets, used, "usable")})
 
 

@@ -82,7 +82,8 @@ class Trainer:
         """`progress` is that of the saved state in `out`, to resume from it."""
         self.recipe, self.train_events, self.validation_events, self.out = recipe, train, validation, out
         self.init, self.progress = init, progress
-        self.plan = BatchPlan(train.counts, recipe.optimiser.batch, recipe.run.seed)
+        balance = len(recipe.topology.trees) > 1 and not recipe.loss.settings["mixture"]
+        self.plan = BatchPlan(train.counts, recipe.optimiser.batch, recipe.run.seed, balance)
         epochs = recipe.optimiser.epochs
         self.steps = recipe.optimiser.steps or math.ceil((epochs or 0) * self.plan.steps_per_epoch)
         self.training, self.validation = Sampler(recipe, train), Sampler(recipe, validation)
@@ -97,10 +98,10 @@ class Trainer:
         """This process's share of the batch of a step, in parts over which gradients are accumulated."""
         rng = np.random.default_rng([self.recipe.run.seed, drawn.step, 1])
         answer = partial(first_answers, self.network) if self.recipe.network.tokens else None
-        examples = self.training.draw(drawn.layout, drawn.rows, rng, answer)
+        examples = self.training.draw(drawn.key, drawn.rows, rng, answer)
         own = np.array_split(np.arange(len(examples)), world)[rank]
         shares = [part for part in np.array_split(own, self.recipe.optimiser.accumulate) if len(part)]
-        losses = self.training.losses[drawn.layout]
+        losses = self.training.losses[drawn.key]
         batches = [make_batch(examples[part], losses, device) for part in shares or [np.array([0])]]
         if not shares:  # there are fewer events than processes
             batches[0].weight = 0
@@ -109,9 +110,9 @@ class Trainer:
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Compute the gradient of a step. Return the loss and its terms, averaged over the whole batch.
 
-        The last batch of a layout may be small. Its gradient is scaled down, so that all events count the same.
+        The last batch of a group may be small. Its gradient is scaled down, so that all events count the same.
         """
-        terms = self.training.terms[drawn.layout]
+        terms = self.training.terms[drawn.key]
         share = len(drawn.rows) / self.recipe.optimiser.batch
         parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
         counts = torch.tensor(
@@ -270,10 +271,10 @@ class Trainer:
         save_model(self.out, weights, replace(info, temperatures=fit_temperatures(*given)))
 
     def _not_finite(self, drawn: Drawn, loss: float, norm: float) -> TrainingError:
-        ids = self.train_events.groups[drawn.layout].ids[drawn.rows[:3]].tolist()
+        ids = self.train_events.groups[drawn.key].ids[drawn.rows[:3]].tolist()
         listed = ", ".join(f"{source}:{number}" for source, number in ids)
-        kinds = map(collection_name, self.recipe.topology.kinds)
-        objects = ", ".join(f"{n} {kind}" for n, kind in zip(drawn.layout, kinds, strict=True))
+        kinds = map(collection_name, self.recipe.topology.trees[drawn.key.tree].kinds)
+        objects = ", ".join(f"{n} {kind}" for n, kind in zip(drawn.key.layout, kinds, strict=True))
         state = self.out / STATE
         kept = f"the last good state is kept in {state}" if state.exists() else "no state was saved before it"
         return TrainingError(

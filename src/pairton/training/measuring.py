@@ -49,7 +49,7 @@ def _check_cuts(recipe: Recipe, events: PackedEvents) -> None:
     for kind in recipe.topology.kinds:
         cuts = recipe.topology.selection.cuts(kind)
         name = collection_name(kind)
-        groups = [group.objects[kind] for group in events.groups.values() if group.objects[kind].size]
+        groups = [objects for objects in _of_kind(events, kind) if objects.size]
         if sum(objects.shape[0] * objects.shape[1] for objects in groups) < MANY_OBJECTS:
             continue
         softest = min(float(objects[..., PT].min()) for objects in groups)
@@ -75,7 +75,7 @@ def _inputs(inputs: Inputs, events: PackedEvents, known: Inputs | None) -> Input
         trained = known[kind] if known is not None and kind in known.kinds else ()
         items = []
         for item in inputs[kind]:
-            values = (np.asarray(g.objects[kind][..., place[item.field]]) for g in events.groups.values())
+            values = (np.asarray(objects[..., place[item.field]]) for objects in _of_kind(events, kind))
             items.append((_known(item, trained) or _measured(item, values)) if item.measures else item)
         by_kind.append((kind, tuple(items)))
     return Inputs(tuple(by_kind))
@@ -104,12 +104,10 @@ def _measured(item: Input, parts: Iterable[npt.NDArray[Any]]) -> Input:
 def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
     """The domain of the training events: cuts of the selection, and numbers of objects found in the events."""
     kinds = {}
-    for k, kind in enumerate(recipe.topology.kinds):
+    for kind in recipe.topology.kinds:
         columns = recipe.inputs.columns(kind)
-        counts = [layout[k] for layout in events.counts]
-        objects = np.concatenate(
-            [g.objects[kind][:1000].reshape(-1, len(columns)) for g in events.groups.values()]
-        )
+        counts = [objects.shape[1] for objects in _of_kind(events, kind)]
+        objects = np.concatenate([some[:1000].reshape(-1, len(columns)) for some in _of_kind(events, kind)])
         binary = [name for name in recipe.inputs.fields(kind) if _is_binary(objects[:, columns.index(name)])]
         kinds[kind] = replace(
             Domain.of_selection(recipe.topology)[kind],
@@ -122,3 +120,8 @@ def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
 
 def _is_binary(values: npt.NDArray[Any]) -> bool:
     return bool(np.isin(values, (0.0, 1.0)).all())
+
+
+def _of_kind(events: PackedEvents, kind: str) -> list[npt.NDArray[np.float32]]:
+    """The objects of a kind, of each group that has it."""
+    return [group.objects[kind] for group in events.groups.values() if kind in group.objects]

@@ -14,6 +14,7 @@ from torch.nn import ModuleDict
 from pairton._common.configuration import check_keys, configure, read_yaml
 from pairton.decoding.set_tables import exact_limit
 from pairton.decoding.terms import triplet_types
+from pairton.decoding.views import PRESENCE
 from pairton.errors import ConfigError, PairtonWarning, shown
 from pairton.events.head_specs import TURNING, HeadSpec, parse_head
 from pairton.events.inputs import Inputs
@@ -23,8 +24,8 @@ from pairton.recipes import find_recipe
 from pairton.reconstruction.result import check_columns
 from pairton.reconstruction.result_columns import DECODED
 from pairton.spanet.spanet_event import load_spanet_event
-from pairton.topology import Topology, load_topology, parse_topology
-from pairton.topology.mixtures import mixture
+from pairton.topology import Selection, Topology, collection_name, load_topology, parse_topology
+from pairton.topology.vocabulary import vocabulary
 from pairton.training.augmentation import AugmentationConfig
 from pairton.training.data import DataConfig
 from pairton.training.event_files import event_defaults
@@ -99,14 +100,14 @@ class Recipe:
         if set(self.heads) != {*self.network.heads, *self.specs}:
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
         if self.topology.alternatives:
-            self._check_mixture()
+            self._check_vocabulary()
         self._check_components()
 
-    def _check_mixture(self) -> None:
-        if not self.network.patterns or self.data.events == "complete":
+    def _check_vocabulary(self) -> None:
+        if self.network.patterns != PRESENCE or self.data.events == "complete" or self.network.tokens:
             raise ConfigError(
-                "several topologies need a network that allows for missing particles: set network.patterns: true "
-                "and data.events: all"
+                "several topologies need a network that scores what is present in any of them: set "
+                "network.patterns: presence, network.tokens: false and data.events: all"
             )
         if named := [name for name, spec in self.specs.items() if not spec.of_event]:
             raise ConfigError(f"heads.{named[0]}: with several topologies, only `of: event` is possible")
@@ -130,11 +131,11 @@ class Recipe:
         return next(filter(None, own), "steps" if self.network.tokens else "one_shot")
 
     @property
-    def max_objects(self) -> int:
-        """Events with more objects of a kind than this are left out; `exact` decoding has a limit of its own."""
+    def max_objects(self) -> tuple[int, ...]:
+        """For each topology: events with more objects of a kind are left out; `exact` has a limit of its own."""
         most = self.data.max_objects
-        limit = exact_limit(self.topology, complete_only=not self.network.patterns)
-        return min(most, limit) if self.decoding == "exact" else most
+        limits = [exact_limit(tree, complete_only=not self.network.patterns) for tree in self.topology.trees]
+        return tuple(min(most, limit) if self.decoding == "exact" else most for limit in limits)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, from which `parse_recipe` makes an equal recipe."""
@@ -169,17 +170,15 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     check_keys(raw, source, KEYS, ["optimiser"] if "topologies" in raw else ["topology", "optimiser"])
     given = raw.get("topology")
     if "topologies" in raw:
-        topology = _mixture(raw["topologies"], given, source)
+        topology = _vocabulary(raw, source)
     elif not isinstance(given, Mapping | str | Path | Topology):
         raise ConfigError(f"{source}: topology reads {shown(given)}, but must be a name, a file or a decay tree")
     else:
         topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
+        topology = _changed(topology, raw, source)
     event = load_spanet_event(given) if isinstance(given, str | Path) else None
     if event is not None:
         raw = event_defaults(raw, event, topology)
-    for part in ("stages", "selection"):
-        if raw.get(part) is not None:
-            topology = parse_topology({**topology.to_dict(), part: raw[part]}, f"{source}: {part}")
     inputs = Inputs.parse(raw.get("inputs", {}), topology, f"{source}: inputs")
     heads, specs = _heads(raw.get("heads", {}), topology, source)
     parts: dict[str, Any] = {}
@@ -218,13 +217,35 @@ def _warn_of_components(recipe: Recipe) -> None:
         )
 
 
-def _mixture(raw: object, topology: object, source: str) -> Topology:
-    """The mixture of the topologies that a recipe lists."""
-    if topology is not None:
+def _changed(topology: Topology, raw: Mapping[str, Any], source: str) -> Topology:
+    """A topology with the stages and the selection of a recipe."""
+    for part in ("stages", "selection"):
+        if raw.get(part) is not None:
+            topology = parse_topology({**topology.to_dict(), part: raw[part]}, f"{source}: {part}")
+    return topology
+
+
+def _vocabulary(raw: Mapping[str, Any], source: str) -> Topology:
+    """The vocabulary of the topologies that a recipe lists, with its selection as far as they have the kinds."""
+    listed, selection = raw["topologies"], raw.get("selection")
+    if "topology" in raw:
         raise ConfigError(f"{source}: has both topology and topologies: give one of them")
-    if not isinstance(raw, list) or len(raw) < 2 or not all(isinstance(name, str) for name in raw):
-        raise ConfigError(f"{source}: topologies reads {shown(raw)}, but must list two or more names or files")
-    return mixture([load_topology(name) for name in raw])
+    if not isinstance(listed, list) or not listed or not all(isinstance(each, str | Mapping) for each in listed):
+        raise ConfigError(f"{source}: topologies reads {shown(listed)}, but must list names, files or decay trees")
+    trees = [load_topology(each) if isinstance(each, str) else parse_topology(each, source) for each in listed]
+    union = vocabulary(trees)
+    if selection is not None:
+        Selection.parse(selection, union.kinds)  # with errors for all
+        trees = [_changed(tree, {"selection": _of_kinds(selection, tree, union)}, source) for tree in trees]
+    if raw.get("stages") is not None:
+        raise ConfigError(f"{source}: stages are for one topology: leave them out")
+    return vocabulary(trees)
+
+
+def _of_kinds(selection: Mapping[str, Any], tree: Topology, union: Topology) -> dict[str, Any]:
+    others = {collection_name(kind) for kind in union.kinds if kind not in tree.kinds}
+    event = {name: count for name, count in (selection.get("event") or {}).items() if name not in others}
+    return {**{name: cuts for name, cuts in selection.items() if name not in others}, "event": event}
 
 
 def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, float], dict[str, HeadSpec]]:

@@ -16,19 +16,19 @@ import yaml
 from pairton._common.atomic import locked, output_errors, replacing
 from pairton._common.configuration import read_json
 from pairton.errors import ConfigError, MissingExtraError, OutputError, PairtonWarning, TrainingError
+from pairton.events import Events
 from pairton.events.splits import MOST_FOLDS
 from pairton.events.tags import load_table
 from pairton.export import export_model
-from pairton.formats import iterate
+from pairton.formats import expand, iterate, stored_topology
 from pairton.models.folds import check_folds, fold_folder, joined_info, read_folds, write_folds
 from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, find_model, read_info
 from pairton.network.heads import get_head
-from pairton.topology import JET
-from pairton.topology.mixtures import TOPOLOGY
+from pairton.topology import JET, Topology
+from pairton.topology.vocabulary import same_alternative
 from pairton.training.data import PackedEvents, check_enough, pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.measuring import measured
-from pairton.training.mixed_files import iterate_mixed
 from pairton.training.recipes import Recipe, parse_recipe
 from pairton.training.resume_state import STATE, read_progress
 
@@ -112,11 +112,12 @@ def _packed(
         fields[JET] = tuple(dict.fromkeys((*fields[JET], load_table(recipe.data.tag_table).field)))
     keep = [*options.pop("keep", ()), *columns]
     paths = list(map(str, data))
-    if recipe.topology.alternatives:
-        chunks = iterate_mixed(paths, recipe.topology, fields=fields, keep=keep, **options)
-        columns += (TOPOLOGY,)
+    if len(recipe.topology.trees) > 1:
+        files = [found for path in paths for found in _files(path, recipe.topology)]
+        chunks = _events_of(files, recipe.topology, fields=fields, keep=keep, **options)
     else:
-        chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
+        (tree,) = recipe.topology.trees
+        chunks = iterate(paths, topology=tree, fields=fields, keep=keep, **options)
     try:
         yield (
             pack(
@@ -135,6 +136,36 @@ def _packed(
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # missing, or still in use by another process
             folder.parent.rmdir()
+
+
+def _events_of(files: list[tuple[Topology, str]], vocabulary: Topology, **options: Any) -> Iterator[Events]:
+    """The events of files of several topologies; TrainingError if a topology has no file."""
+    if missing := [tree.name for tree in vocabulary.trees if tree not in [tree for tree, _ in files]]:
+        raise TrainingError(f"no file has events of {missing[0]}: give files of each topology of the recipe")
+    fields = options.pop("fields")
+    for tree, file in files:
+        own = {kind: names for kind, names in fields.items() if kind in tree.kinds}
+        yield from iterate([file], topology=tree, fields=own, **options)
+
+
+def _files(path: str, vocabulary: Topology) -> list[tuple[Topology, str]]:
+    """The files of a path, each with the topology that is named in front of the path or stored in the file."""
+    trees = {tree.name: tree for tree in vocabulary.trees}
+    name, equals, rest = path.partition("=")
+    if equals and name in trees:
+        return [(trees[name], file) for file in expand(rest)]
+    found = []
+    for file in expand(path):
+        stored = stored_topology(file)
+        tree = same_alternative(vocabulary, stored)
+        if tree is None:
+            problem = "does not say which topology its events are of" if stored is None else f"is of {stored.name}"
+            raise TrainingError(
+                f"{file} {problem}, but the recipe is for {', '.join(trees)}: write one of them in front, as in "
+                f"--data {next(iter(trees))}={file}"
+            )
+        found.append((tree, file))
+    return found
 
 
 def _train(

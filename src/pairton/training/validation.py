@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.decoding import Outputs, Predict, Question, decode
+from pairton.decoding import Outputs, Predict, decode
+from pairton.decoding.views import view_of
 from pairton.evaluation.scores import score
 from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.network.engine import predictor
-from pairton.topology import Layout
-from pairton.topology.mixtures import TOPOLOGY, parts_of
+from pairton.topology.vocabulary import parts_of
 from pairton.training.batch import Sampler, losses_of, make_batch
-from pairton.training.data import PackedEvents
+from pairton.training.data import Key, PackedEvents
 from pairton.training.losses import Examples
 from pairton.training.recipes import Recipe
 
@@ -34,20 +34,20 @@ __all__ = [
 
 BLOCK = 256  # events decoded at once
 Counts = npt.NDArray[np.float64]
-Block = tuple[Layout, npt.NDArray[np.int64]]
+Block = tuple[Key, npt.NDArray[np.int64]]
 
 
 def blocks(events: PackedEvents, limit: int) -> list[Block]:
-    """(layout, rows) of every block.
+    """(group, rows) of every block.
 
-    If there are more than `limit` events, evenly spaced rows of each layout are used, so that all files count.
+    If there are more than `limit` events, evenly spaced rows of each group are used, so that all files count.
     """
     share = min(1.0, limit / max(1, len(events)))
     found = []
-    for layout, count in events.counts.items():
+    for key, count in events.counts.items():
         used = int(np.ceil(share * count))
         rows = np.arange(used) * count // max(1, used)
-        found += [(layout, rows[start : start + BLOCK]) for start in range(0, used, BLOCK)]
+        found += [(key, rows[start : start + BLOCK]) for start in range(0, used, BLOCK)]
     return found
 
 
@@ -95,9 +95,9 @@ def count_events(network: Network, sampler: Sampler, which: list[Block]) -> Coun
     n_types = len(topology.types)
     total = np.zeros((1 + n_types + len(names), 2))
     device = next(network.parameters()).device
-    for layout, rows in which:
-        examples = sampler.take(layout, rows)
-        losses = {name: loss for name, loss in sampler.losses[layout].items() if name in names}
+    for key, rows in which:
+        examples = sampler.take(key, rows)
+        losses = {name: loss for name, loss in sampler.losses[key].items() if name in names}
         batch = make_batch(examples, losses, device)
         with evaluating(network):
             with torch.no_grad():  # not inference mode: training uses the same cached tables
@@ -128,20 +128,18 @@ def first_answers(network: Network, examples: Examples) -> npt.NDArray[np.intege
 
 def _count_right(network: Network, examples: Examples, outputs: Outputs, decoding: str) -> Counts:
     """(1 + types, 2): the first rows of `count_events`. `outputs` are those of the network's first pass."""
-    topology, layout = network.topology, examples.nodes.layout
+    part, layout = parts_of(examples.topology)[examples.part], examples.nodes.layout
+    tree, truth = part.topology, examples.truth[:, part.slots]
     weights = np.asarray(examples.weights)
-    counts = np.zeros((1 + len(topology.types), 2))
-    for number, part in enumerate(parts_of(topology)):  # of a mixture, each event in its own topology
-        own = np.asarray(examples.columns[TOPOLOGY] == number) if topology.alternatives else slice(None)
-        question = Question(topology=part.name if topology.alternatives else None)
-        predict = Replayed(predictor(network), [{name: output[own] for name, output in outputs.items()}])
-        answer = decode(predict, topology, examples.nodes[own], decoding=decoding, question=question)
-        main = layout[topology.kinds.index(part.topology.main_kind)]
-        slots = examples.truth[own][:, part.slots]
-        counted = score(part.topology, slots, answer.assignment[:, part.slots], np.full(len(slots), main))
-        for name in ("event", *part.topology.types):
-            k = 0 if name == "event" else 1 + topology.type_index(name)
-            counts[k] += [(right[name] * weights[own]).sum() for right in (counted.correct, counted.total)]
+    counts = np.zeros((1 + len(network.topology.types), 2))
+    view = view_of(network.topology, tree)
+    predict = Replayed(predictor(network.for_topology(tree)), [view.outputs(outputs, view.order(layout))])
+    answer = decode(predict, tree, examples.nodes, decoding=decoding).assignment
+    main = layout[tree.kinds.index(tree.main_kind)]
+    counted = score(tree, truth, answer, np.full(len(truth), main))
+    for name in ("event", *tree.types):
+        k = 0 if name == "event" else 1 + network.topology.type_index(name)
+        counts[k] += [(right[name] * weights).sum() for right in (counted.correct, counted.total)]
     return counts
 
 

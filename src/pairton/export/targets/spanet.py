@@ -25,14 +25,14 @@ from pairton.errors import ConfigError, ModelError
 from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
-from pairton.export.targets.target import Arrays, Target, checked_limit, layout_of
+from pairton.export.targets.target import Arrays, Target, checked_limit, for_tree, layout_of
 from pairton.export.targets.whole import ExactGraph
 from pairton.models.storage import ModelInfo
 from pairton.network import Network
 from pairton.network.task_heads import TaskHead
 from pairton.spanet.spanet_event import Feature, InputGroup, SpanetEvent, load_spanet_event
 from pairton.spanet.spanet_onnx import features_of
-from pairton.topology import JET, Layout, Topology, collection_name, same_tree
+from pairton.topology import JET, Layout, Topology, collection_name
 from pairton.topology.extras import labels_of
 from pairton.topology.kinds import KINDS
 from pairton.topology.reading import load_topology
@@ -229,7 +229,6 @@ class SpanetTarget(Target):
         topology: str | Path | None = None,
         max_objects: int | None = None,
     ) -> None:
-        super().__init__(network, info)
         if network.config.tokens:
             raise ModelError(
                 "a network with tokens answers step by step and has no such distributions: use a model without "
@@ -238,12 +237,9 @@ class SpanetTarget(Target):
         event = None if topology is None else load_spanet_event(topology)
         if topology is not None and event is None:
             raise ConfigError(f"--topology {topology}: not an event file of SPANet, which --like spanet needs")
+        network, info = for_tree(network, info, topology)
+        super().__init__(network, info)
         tree = info.topology if topology is None else load_topology(topology)
-        if not same_tree(tree, info.topology):
-            raise ModelError(
-                f"the model is for {info.topology.name}, but the event file for another decay tree: give the "
-                "event file that the model was trained with"
-            )
         if tree.alternatives:
             raise ModelError(
                 f"{tree.name} has several topologies, which SPANet's outputs have no place for: export the whole "

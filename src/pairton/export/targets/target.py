@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,14 +12,15 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.views import PRESENCE
 from pairton.errors import ConfigError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.models.storage import ModelInfo
 from pairton.network import Network
-from pairton.topology import Layout, Topology, collection_name
+from pairton.topology import Layout, Topology, collection_name, load_topology, same_tree
 from pairton.topology.kinds import KINDS
 
-__all__ = ["Arrays", "Target", "by_kind", "checked_limit", "layout_of", "some_events"]
+__all__ = ["Arrays", "Target", "by_kind", "checked_limit", "for_tree", "layout_of", "some_events"]
 
 MOST = 12  # default of the largest number of objects of the main kind, for a whole reconstruction
 
@@ -71,6 +73,18 @@ class Target(ABC):
         self.about = {"max_objects": limit, "objects": dict(zip(topology.kinds, kept, strict=True))}
         numbers = [min(limit, fewest + 1), *sorted({fewest, min(fewest + 2, limit), limit, limit + further})]
         self.cases = [some_events(self.network, layout_of(topology, number), events) for number in numbers]
+
+
+def for_tree(network: Network, info: ModelInfo, topology: str | Path | Topology | None) -> tuple[Any, ModelInfo]:
+    """A network and its info for one topology: its own, or one that a network of particles is asked for."""
+    tree = info.mixture or info.topology if topology is None else load_topology(topology)
+    if PRESENCE in network.outputs:
+        return network.for_topology(tree), info.for_topology(tree, "to export")
+    if not same_tree(tree, info.topology):
+        raise ModelError(
+            f"the model is for {info.topology.name}, but {tree.name} is another decay tree: give that of the model"
+        )
+    return network, info
 
 
 def by_kind(kinds: tuple[str, ...], inputs: tuple[Tensor, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -6,6 +6,7 @@ Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K patte
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,13 +20,13 @@ from pairton.decoding.terms import logit_rows
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes
 from pairton.export.set_graph import SetGraph, Tables, is_possible, log_sum
-from pairton.export.targets.target import Arrays, Target, by_kind, checked_limit, layout_of
+from pairton.export.targets.target import Arrays, Target, by_kind, checked_limit, for_tree, layout_of
 from pairton.models.storage import ModelInfo
 from pairton.network import Network
 from pairton.network.engine import predictor
 from pairton.network.torch_set_sums import IMPOSSIBLE
 from pairton.topology import Layout, Particle, Topology
-from pairton.topology.mixtures import parts_of
+from pairton.topology.vocabulary import parts_of
 
 __all__ = ["ExactGraph", "Summed", "WholeTarget", "output_names"]
 
@@ -228,6 +229,7 @@ class WholeTarget(Target):
     max_objects   the largest number of objects of the main kind in an event
     decoding      the decoding; None for the model's default
     question      which answer, whether it may leave out particles, and a prior
+    topology      the topology of the events, for a network that was trained on several
     """
 
     name = "whole"
@@ -241,7 +243,9 @@ class WholeTarget(Target):
         max_objects: int | None = None,
         decoding: str | None = None,
         question: Question = DEFAULT_QUESTION,
+        topology: str | Path | Topology | None = None,
     ) -> None:
+        network, info = for_tree(network, info, topology)
         super().__init__(network, info)
         topology, has_patterns = info.topology, "patterns" in network.outputs
         if (question.allow_absent or question.prior) and not has_patterns:
@@ -262,9 +266,9 @@ class WholeTarget(Target):
             **self.about,
             "slots": [slot.name for slot in topology.slots],
             "particles": [particle.name for particle in topology.particles],
-            **{name: value for name, value in asdict(question).items() if name != "topology"},
+            **asdict(question),
             **({"patterns": [pattern.key for pattern in plan_of(topology).patterns]} if has_patterns else {}),
-            **({"topologies": [name for name, _ in topology.alternatives]} if topology.alternatives else {}),
+            **({"topologies": [tree.name for tree in topology.alternatives]} if topology.alternatives else {}),
         }
         self.graph = ExactGraph(network, topology, layout_of(topology, limit), self.temperatures[0], question)
         self.outputs = dict.fromkeys(output_names(network), ())

@@ -22,8 +22,8 @@ from pairton.decoding.set_tables import (
 from pairton.errors import ConfigError
 from pairton.network import Network
 from pairton.network.torch_set_sums import candidate_scores, log_likelihood
-from pairton.topology import Layout
-from pairton.topology.mixtures import TOPOLOGY
+from pairton.topology import Layout, Topology
+from pairton.topology.vocabulary import mixture
 from pairton.training.losses.loss import Arrays, Examples, Loss, Target
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class EventLikelihood(Loss):
 
     name, decoding, validated = "event_likelihood", "exact", True
     settings: ClassVar = {  # events that need more sums are trained on their edges
-        "likelihood_bound": (Annotated[int, Meta(le=MAX_SUMS)], 100_000)
+        "likelihood_bound": (Annotated[int, Meta(le=MAX_SUMS)], 100_000),
+        # with several topologies, sum over all of them, so that the network learns which one an event is of
+        "mixture": (bool, False),
     }
 
     def check(self, recipe: Recipe) -> None:
@@ -49,21 +51,21 @@ class EventLikelihood(Loss):
                 "train a network with tokens by loss.masked_edges"
             )
         alone = not recipe.heads and not any(w for name, w in recipe.loss.weights.items() if name != self.name)
+        if recipe.loss.settings["mixture"]:
+            mixture(recipe.topology.trees)
         if recipe.data.events != "complete" and alone and not recipe.network.patterns:
             raise ConfigError(
                 f"data.events is {recipe.data.events}, but without network.patterns, loss.event_likelihood learns "
                 "from complete events alone: set network.patterns: true, or data.events: complete"
             )
 
-    def possible(self, recipe: Recipe, layout: Layout) -> bool:
+    def possible(self, recipe: Recipe, topology: Topology, layout: Layout) -> bool:
         """Whether the sums of an event stay within `loss.likelihood_bound`."""
-        topology = recipe.topology
         sums = count_sums(topology, allowed_nodes(topology, layout), not recipe.network.patterns)
         return sums <= int(recipe.loss.settings["likelihood_bound"])
 
     def prepare(self, examples: Examples) -> Arrays:
-        part = examples.columns.get(TOPOLOGY, 0)
-        found = hypotheses(_tables(examples), examples.truth, part)
+        found = hypotheses(_tables(examples), examples.truth, examples.part)
         named = {PATTERN: found.pattern, **{name: places.T for name, places in found.candidates.items()}}
         return {name: values.astype(np.int32) for name, values in named.items()}
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.nn import functional
 
+from pairton.decoding.views import view_of
 from pairton.errors import ConfigError
 from pairton.events.head_specs import HeadSpec, labels_of
 from pairton.events.nodes import Nodes
@@ -44,7 +45,7 @@ Target = Mapping[str, Any]  # tensors and other data
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled events of one layout."""
+    """Labelled events of one topology and layout."""
 
     recipe: Recipe
     nodes: Nodes
@@ -52,8 +53,10 @@ class Examples:
     visible: npt.NDArray[np.uint8] | None = (
         None  # (B, T, N, N): tokens of the state that was drawn; None: no state
     )
-    columns: Arrays = field(default_factory=dict)  # (B,): labels of heads; of a mixture, each event's topology
+    columns: Arrays = field(default_factory=dict)  # (B,): labels of heads
     weights: npt.NDArray[np.float32] | None = None  # (B,), with a mean of 1 over all training events; None: all 1
+    tree: Topology | None = None  # the topology of the events, or the mixture; None: that of the recipe
+    part: int = 0  # number of the topology of the events in a mixture
     prepared: Mapping[str, Arrays] = field(default_factory=dict)  # name of a loss -> its `Loss.prepare`, (B, ...)
 
     def __len__(self) -> int:
@@ -75,7 +78,12 @@ class Examples:
 
     @property
     def topology(self) -> Topology:
-        return self.recipe.topology
+        return self.tree or self.recipe.topology
+
+    def of_topology(self, outputs: Any) -> dict[str, Any]:
+        """The outputs of the network for the topology of the events."""
+        view = view_of(self.recipe.topology, self.topology)
+        return view.outputs(outputs, view.order(self.nodes.layout))
 
     @property
     def tokens(self) -> npt.NDArray[np.uint8] | None:
@@ -94,8 +102,8 @@ class Loss(ABC):
     def check(self, recipe: Recipe) -> None:  # noqa: B027 - most losses fit every recipe
         """Raise ConfigError unless the loss can train this recipe."""
 
-    def possible(self, recipe: Recipe, layout: Layout) -> bool:
-        """Whether events of a layout can be trained with it. If not, masked edges take its place."""
+    def possible(self, recipe: Recipe, topology: Topology, layout: Layout) -> bool:
+        """Whether events of a topology and layout can be trained with it. If not, masked edges take its place."""
         return True
 
     def prepare(self, examples: Examples) -> Arrays:

@@ -1,7 +1,8 @@
-"""A recipe with several topologies: from a file of each to P(topology) and the answer in either."""
+"""Recipes with several topologies: a vocabulary, and a mixture with P(topology) and the answer in either."""
 
 import shutil
 
+import awkward as ak
 import h5py
 import numpy as np
 import onnxruntime
@@ -11,27 +12,26 @@ import pytest
 import pairton
 from pairton import formats
 from pairton.cli import main
-from pairton.errors import ConfigError, ModelError, TrainingError
+from pairton.errors import ConfigError, ModelError, TopologyError, TrainingError
 from pairton.events import Events
 from pairton.events.objects import make_jets
+from pairton.reconstruction.provenance import result_metadata
 from pairton.topology import load_topology, parse_topology
-from pairton.topology.mixtures import TOPOLOGY, mixture, parts_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightning.fabric")
 
 from pairton.export import export_model  # noqa: E402
 from pairton.training import load_recipe, parse_recipe, train  # noqa: E402
-from pairton.training.mixed_files import iterate_mixed  # noqa: E402
 
 ONE = {"name": "one", "event": ["H"], "particles": {"H": ["b", "b"]}}
 TWO = {"name": "two", "event": ["H", "H"], "particles": {"H": ["b", "b"]}}
 RECIPE = {
     "network": {
-        "architecture": "symmetric", "blocks": 1, "pair_width": 16, "tokens": False, "patterns": True,
+        "architecture": "symmetric", "blocks": 1, "pair_width": 16, "tokens": False, "patterns": "presence",
         "single_stream": False, "triangle_attention": False, "edges_from": "pair", "dropout": 0.0,
     },
-    "loss": {"event_likelihood": 1, "masked_edges": 0},
+    "loss": {"event_likelihood": 1, "masked_edges": 0, "mixture": True},
     "data": {"events": "all", "train_fraction": 0.6, "validation_fraction": 0.2},
     "optimiser": {"steps": 50, "batch": 64, "learning_rate": 1e-2, "ema": 0},
     "run": {"accelerator": "cpu", "validate_every": 50, "save_every": 50, "log_every": 30},
@@ -81,10 +81,10 @@ def test_topologies_and_their_answers(trained):
         likely = chance.argmax(axis=1)
         assert (likely == (name == "two")).mean() > 0.9
         assert ((reco.assignment >= 0).sum(axis=1) == 2 + 2 * likely).all()  # all particles of that topology
-        in_own = pairton.reconstruct(pairton.read(folder / f"{name}.h5"), model)
+        in_own = pairton.reconstruct(pairton.read(folder / f"{name}.h5"), model)  # events that know their topology
         assert in_own.assignment.shape == (240, n_slots)
         assert (in_own.assignment >= 0).all()
-        np.testing.assert_allclose(in_own.to_columns()["topology_two"], chance[:, 1], rtol=1e-5)
+        assert "topology_two" not in in_own.to_columns()
         by_torch = pairton.reconstruct(folder / f"{name}.h5", model, engine="torch").to_columns()
         np.testing.assert_allclose(by_torch["topology_two"], chance[:, 1], atol=1e-4)
 
@@ -102,7 +102,6 @@ def test_a_file_is_judged_in_its_own_topology(trained):
         main(["reconstruct", *map(str, asked), "-o", str(folder / "asked.parquet")])
     answers = pq.read_table(folder / "asked.parquet")
     assert min(answers["H2_b2_jet"].to_pylist()) >= 0
-    assert max(answers["topology_one"].to_pylist()) > 0.5
     certain = pairton.reconstruct(folder / "one.h5", str(folder / "model"), prior={"one": 0})
     assert (certain.to_columns()["topology_two"] == 1).all()
     assert (certain.assignment >= 0).all()
@@ -128,56 +127,64 @@ def test_a_mixture_is_exported_with_its_decoding(trained, tmp_path):
 
 def test_files_that_do_not_say_what_they_are(trained, tmp_path):
     """The topology is written in front of the file, or asked for."""
-    folder, recipe, _ = trained
+    folder, recipe, result = trained
     names = {}
     for name in ("one", "two"):
         names[name] = str(shutil.copy(folder / f"{name}.h5", tmp_path))
         with h5py.File(names[name], "r+") as file:
             del file.attrs["pairton"]
-    fields = {"jet": ("btag",)}
-    read = iterate_mixed([f"{name}={path}" for name, path in names.items()], recipe.topology, fields=fields)
-    parts = [(set(events.columns[TOPOLOGY].tolist()), (events.truth[0] >= 0).sum()) for events in read]
-    assert parts == [({0}, 2), ({1}, 4)]
+    named = [f"{name}={path}" for name, path in names.items()]
+    assert train(recipe, named, tmp_path / "named").best == result.best
     with pytest.raises(TrainingError, match=r"two.h5 does not say which topology .* as in --data one="):
-        list(iterate_mixed([f"one={names['one']}", names["two"]], recipe.topology, fields=fields))
-    with pytest.raises(ConfigError, match="model is for one, two: give the topology of these events"):
+        train(recipe, [named[0], names["two"]], tmp_path / "unnamed")
+    with pytest.raises(ModelError, match="answers for one, two, and for other trees of their particles: give the"):
         pairton.evaluate(names["two"], folder / "model")
     found = pairton.evaluate(names["two"], folder / "model", topology=folder / "two.yaml", split="test").to_dict()
     assert 20 < found["methods"]["model"]["efficiency"]["event"]["inclusive"]["total"] < 80
 
 
-def test_generated_files_of_different_selections_are_refused(tmp_path):
-    """Events with few jets would all be of the topology with the looser selection."""
-    trees = [parse_topology({**raw, "selection": {"event": {"jets": 4}}}) for raw in (ONE, TWO)]
-    both = mixture(trees)
-
-    def written(fewest, keep="selected"):
-        paths = []
-        for number, (tree, jets) in enumerate(zip(trees, fewest, strict=True)):
-            made = {"topology": {**tree.to_dict(), "selection": {"event": {"jets": jets}}}, "keep": keep}
-            paths.append(str(tmp_path / f"{tree.name}{jets}{keep}.h5"))
-            with formats.create(paths[-1], tree, {"generator": made}) as writer:
-                writer.write(some_events(tree, number, count=4))
-        return paths
-
-    for allowed in ((3, 4), (5, 5)):  # looser than the recipe; the same
-        assert len(list(iterate_mixed(written(allowed), both))) == 2
-    with pytest.raises(TrainingError, match=r"two5selected.h5 was generated .* selection 5\+ jets, other files"):
-        list(iterate_mixed(written((4, 5)), both))
-    assert len(list(iterate_mixed(written((4, 5), "all"), both))) == 2
+def test_a_tree_that_was_not_in_the_training(trained, tmp_path):
+    """Three H, from a network of one and two: it answers, and says that it never saw them."""
+    folder, _, _ = trained
+    three = {**TWO, "name": "three", "event": ["H"] * 3}
+    (tmp_path / "three.yaml").write_text(str(three))
+    asked = load_topology(tmp_path / "three.yaml")
+    events = some_events(asked, hard=0, count=60, n_jets=7)
+    with formats.create(tmp_path / "three.h5", asked) as writer:
+        writer.write(events)
+    with pytest.warns(pairton.errors.PairtonWarning, match="not trained on three, only on its particles"):
+        summary = pairton.reconstruct_files(tmp_path / "three.h5", tmp_path / "out.h5", str(folder / "model"))
+    assert summary.events == 60
+    assert result_metadata(tmp_path / "out.h5")["model"]["zero_shot"] is True
+    with pytest.warns(pairton.errors.PairtonWarning):
+        reco = pairton.reconstruct(events, str(folder / "model"))
+    assert reco.assignment.shape == (60, 6)
+    filled = (reco.assignment >= 0).all(axis=1)
+    tags = np.take_along_axis(np.asarray(ak.to_numpy(events.jets.btag)), reco.assignment[filled], axis=1)
+    assert tags.mean() > 0.9
+    about = export_model(folder / "model", tmp_path / "three.onnx", "whole", max_objects=7, topology=asked)
+    assert about["patterns"] == ["H_H_H", "H_H", "H", "nothing"]
+    strange = parse_topology({"name": "x", "event": ["Z"], "particles": {"Z": ["b", "b"]}})
+    with pytest.raises(ModelError, match=r"does not know Z -> b b of x \(it knows H -> b b\): train one with"):
+        pairton.load_model(folder / "model", topology=strange)
 
 
 def test_recipes_of_mixtures():
     recipe = load_recipe("mixed_allhad")
-    assert [part.name for part in parts_of(recipe.topology)] == ["ttbar_allhad", "tth_allhad"]
+    assert [tree.name for tree in recipe.topology.trees] == ["ttbar_allhad", "tth_allhad"]
     assert recipe.topology.types == ("W", "H", "t")
     assert load_recipe("mixed_allhad", topology="hh4b").topology.alternatives == ()
     both = {**RECIPE, "topologies": ["ttbar_allhad", "tth_allhad"]}
     for wrong, said in (
         ({**both, "topology": "hh4b"}, "both topology and topologies"),
-        ({**both, "topologies": ["hh4b"]}, "must list two or more"),
-        ({**both, "data": {"events": "complete"}}, "set network.patterns: true and data.events: all"),
+        ({**both, "topologies": [5]}, "must list names, files or decay trees"),
+        (
+            {**both, "data": {"events": "complete"}},
+            "set network.patterns: presence, network.tokens: false and data",
+        ),
         ({**both, "heads": {"x": {"kind": "class", "of": "t"}}}, "only `of: event` is possible"),
     ):
         with pytest.raises(ConfigError, match=said):
             parse_recipe(wrong)
+    with pytest.raises(TopologyError, match="same kinds of objects, but there are hh4b"):
+        parse_recipe({**both, "topologies": ["hh4b", "ttbar_semilep"]})
