@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
-from pairton.topology.mixtures import mixture
+from pairton.topology.vocabulary import mixture
 
 import pairton
 from pairton.cli import cli
