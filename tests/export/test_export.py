@@ -15,7 +15,6 @@ import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
-from pairton.topology.vocabulary import mixture
 
 import pairton
 from pairton.cli import cli
@@ -33,6 +32,7 @@ from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.result_columns import pattern_columns
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.topology import load_topology, parse_topology
+from pairton.topology.vocabulary import mixture
 
 TTBAR, HH4B, TTH, TTTT = (load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad"))
 TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t": ["b", "W"], "W": ["q", "q"]}})
