@@ -116,6 +116,17 @@ def test_names_do_not_control_the_terminal(tmp_path, refused, source):
     subprocess.run([*PAIRTON, "inspect", "[bold]{x}.h5"], cwd=tmp_path, check=True, capture_output=True)
 
 
+def test_a_name_that_is_not_utf_8_is_shown_and_stored(tmp_path, command, source):
+    """On a page it was a traceback."""
+    pytest.importorskip("matplotlib")
+    odd = tmp_path / os.fsdecode(b"odd\xff.h5")
+    source.rename(odd)
+    assert command("evaluate", odd, "--baseline", "random", "--report", tmp_path / "page.html") == 0
+    assert "odd" in (tmp_path / "page.html").read_text("utf-8")
+    assert command("reconstruct", odd, "-o", tmp_path / "out.parquet") == 0
+    assert command("inspect", tmp_path / "out.parquet", "--verify") == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from pairton._common.configuration import configure, parse_yaml
-from pairton.errors import ConfigError, TopologyError
+from pairton.errors import TopologyError
 
 Name = Annotated[str, Meta(pattern=r"^[a-z_]+$", description="a name of small letters")]
 
@@ -66,9 +66,3 @@ def test_an_error_names_the_place_the_value_and_what_is_allowed(raw, said):
     with pytest.raises(TopologyError) as caught:
         configure(Tree, raw, "tree", TopologyError)
     assert str(caught.value).startswith(said)
-
-
-@pytest.mark.parametrize("text", ["a: 1\na: 2", "{[a]: 1}", "a: &a [*a]", f"a: {'9' * 30}", "[" * 50 + "]" * 50])
-def test_odd_yaml_is_refused(text):
-    with pytest.raises(ConfigError, match="x: not readable as YAML"):
-        parse_yaml(text, "x")
