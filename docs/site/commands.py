@@ -26,9 +26,9 @@ def reference(command: click.Command, name: str, parent: click.Context | None = 
         yield from (f"| <code>{_cell(option)}</code> | {_cell(meaning)} |" for option, meaning in rows)
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
-            found = command.get_command(context, below)
-            assert found is not None
-            yield from reference(found, below, context)
+            inner = command.get_command(context, below)
+            assert inner is not None
+            yield from reference(inner, below, context)
 
 
 def _prose(text: str) -> Iterator[str]:

@@ -96,24 +96,24 @@ def measure(
     """
     field = score.removeprefix("Jet_").removeprefix("Jet.").removeprefix("jet_")
     bounds = parse_cuts(jets)
-    found, valid = _read(paths, field, bounds, options)
+    sample, valid = _read(paths, field, bounds, options)
     files = expand(paths)
-    counts = found.counts()
+    counts = sample.counts()
     for flavour in ("b", "light"):
         if counts[flavour] < SOME:
             raise InputError(
-                f"{files[0]}: only {counts[flavour]} {flavour} jets among the {len(found)} jets with a score that "
-                f"pass {jets}: measure on more simulated events"
+                f"{files[0]}: only {counts[flavour]} {flavour} jets among the {len(sample)} jets with a score "
+                f"that pass {jets}: measure on more simulated events"
             )
-    chosen = _cuts(found, cuts, efficiencies)
-    edges = _edges(found, pt)
-    efficiency, error = _efficiencies(found, chosen, edges)
+    points = _cuts(sample, cuts, efficiencies)
+    edges = _edges(sample, pt)
+    efficiency, error = _efficiencies(sample, points, edges)
     has_c = counts["c"] >= SOME
     if not has_c:
         message = f"there are only {counts['c']} c jets: the table has no efficiencies for them"
         warnings.warn(message, PairtonWarning, stacklevel=2)
-    known = [flavour for flavour in FLAVOURS if flavour != "c" or has_c]
-    rows = {flavour: efficiency[FLAVOURS.index(flavour)].tolist() for flavour in known}
+    flavours = [flavour for flavour in FLAVOURS if flavour != "c" or has_c]
+    rows = {flavour: efficiency[FLAVOURS.index(flavour)].tolist() for flavour in flavours}
     numbers = ", ".join(f"{n} {flavour}" for flavour, n in counts.items())
     sources = ", ".join(dict.fromkeys(Path(file).name for file in files[:3])) + (", …" if len(files) > 3 else "")
     raw = {
@@ -122,7 +122,7 @@ def measure(
         "about": f"measured on {sources}: {numbers} jets with {jets}",
         **({"abs_eta": bounds["abs_eta"]} if bounds.get("abs_eta") is not None else {}),
         **({"range": list(valid)} if valid != (-inf, inf) else {}),
-        "cuts": chosen.tolist(),
+        "cuts": points.tolist(),
         **({"pt": edges.tolist()} if len(edges) else {}),
         "efficiency": rows if len(edges) else {flavour: row[0] for flavour, row in rows.items()},
     }
@@ -152,8 +152,8 @@ def _read(
     parts = [_jets(events, field, bounds) for events in iterate(paths, **how)]
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in Jets.__dataclass_fields__)
     jets = Jets(*columns)
-    known = tables_of(field)
-    valid = known[0].range if known else _range(jets.score)
+    tables = tables_of(field)
+    valid = tables[0].range if tables else _range(jets.score)
     return jets.where(np.isfinite(jets.score) & (jets.score >= valid[0]) & (jets.score <= valid[1])), valid
 
 
@@ -183,38 +183,38 @@ def _range(score: Floats) -> tuple[float, float]:
 def _cuts(jets: Jets, cuts: Sequence[float] | None, efficiencies: Sequence[float] | None) -> Floats:
     """The working points: the given ones, between the values of a discrete score, or at quantiles of b jets."""
     if cuts is not None:
-        chosen = np.array(cuts, dtype=np.float64)
-        for cut in chosen:
+        points = np.array(cuts, dtype=np.float64)
+        for cut in points:
             count = int(((jets.flavour == 2) & (jets.score > cut)).sum())
             if count < PASSING:
                 message = f"only {count} light jets pass the cut {cut:g}: their efficiency is uncertain"
                 warnings.warn(message, PairtonWarning, stacklevel=3)
-        return chosen
+        return points
     values = np.unique(jets.score)
     if len(values) < 2:
         raise InputError(f"every jet has the score {values[0]:g}: there is nothing to measure")
-    wanted = np.array(B_EFFICIENCIES if efficiencies is None else efficiencies, dtype=np.float64)
-    if not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
+    goals = np.array(B_EFFICIENCIES if efficiencies is None else efficiencies, dtype=np.float64)
+    if not len(goals) or not ((goals > 0) & (goals < 1)).all():
         raise ConfigError("efficiencies of b jets must lie between 0 and 1")
     if len(values) <= DISCRETE:
-        chosen = (values[1:] + values[:-1]) / 2
+        points = (values[1:] + values[:-1]) / 2
     else:
         b = jets.where(jets.flavour == 0)
         order = np.argsort(b.score)
         passing = 1 - np.maximum.accumulate(np.cumsum(b.weight[order])) / b.weight.sum()
-        at = np.searchsorted(-passing, -np.sort(wanted)[::-1])
-        chosen = np.unique(b.score[order][np.minimum(at, len(order) - 1)])
+        at = np.searchsorted(-passing, -np.sort(goals)[::-1])
+        points = np.unique(b.score[order][np.minimum(at, len(order) - 1)])
     light = np.sort(jets.score[jets.flavour == 2])
-    enough = len(light) - np.searchsorted(light, chosen, side="right") >= PASSING
+    enough = len(light) - np.searchsorted(light, points, side="right") >= PASSING
     if not enough.any():
         raise InputError("too few light jets pass any cut: measure on more events, or give cuts")
-    return np.asarray(chosen[enough])
+    return np.asarray(points[enough])
 
 
-def _edges(jets: Jets, given: Sequence[float] | None) -> Floats:
+def _edges(jets: Jets, pt: Sequence[float] | None) -> Floats:
     """The edges between ranges of pT; by default each range has enough jets of every flavour."""
-    if given is not None:
-        return np.array(given, dtype=np.float64)
+    if pt is not None:
+        return np.array(pt, dtype=np.float64)
     kept: list[float] = []
     low = -inf
     for edge in PT_EDGES:

@@ -53,17 +53,17 @@ def measure_transfer(paths: Paths, **options: Any) -> FitSettings:
     """
     files = expand(paths)
     parts = list(_read(files, options))
-    built_in, found = load_settings(), {}
+    built_in, bins = load_settings(), {}
     for name in COMPONENTS:
         energies = np.concatenate([part[name] for part in parts], axis=1)  # (3, n)
         if energies.shape[1]:
-            found[name] = _bins(name, energies, files[0])
+            bins[name] = _bins(name, energies, files[0])
     missing = np.concatenate([part["met"] for part in parts], axis=1)
     met = _met(*missing) if missing.shape[1] >= LEAST else built_in.transfer.met
     ratios = np.concatenate([part["other"][0] for part in parts])
     power = 1 + len(ratios) / ratios.sum() if len(ratios) >= LEAST else built_in.other_jets
-    transfer = replace(built_in.transfer, **found, met=met)
-    counts = ", ".join(f"{sum(part[name].shape[1] for part in parts)} {TITLES[name]}" for name in found)
+    transfer = replace(built_in.transfer, **bins, met=met)
+    counts = ", ".join(f"{sum(part[name].shape[1] for part in parts)} {TITLES[name]}" for name in bins)
     about = f"transfer functions measured on {Path(files[0]).name}: {counts}"
     return replace(built_in, transfer=transfer, other_jets=round(float(power), 3), about=about)
 
@@ -111,11 +111,11 @@ def _compared(events: Events, with_met: bool) -> dict[str, Floats]:
         if slot.kind == JET:
             other[at] = False
     other &= np.repeat(events.complete, events.counts[JET])  # in other events, any jet may be a decay product
-    found = {name: np.concatenate([np.zeros((3, 0)), *arrays], axis=1) for name, arrays in parts.items()}
+    pairs = {name: np.concatenate([np.zeros((3, 0)), *arrays], axis=1) for name, arrays in parts.items()}
     floor = topology.selection.cuts(JET).pt or 1.0
-    found["other"] = np.log(flat[JET][3:4, other] / floor)
-    found["met"] = _missing(events, flat) if with_met else np.zeros((3, 0))
-    return found
+    pairs["other"] = np.log(flat[JET][3:4, other] / floor)
+    pairs["met"] = _missing(events, flat) if with_met else np.zeros((3, 0))
+    return pairs
 
 
 def _columns(events: Events, kind: str) -> Floats:
@@ -167,8 +167,8 @@ def fit_components(true: Floats, measured: Floats, count: int) -> tuple[Componen
 
     >>> rng = np.random.default_rng(1)
     >>> true = rng.uniform(30, 300, 20_000)
-    >>> (found,) = fit_components(true, rng.normal(0.9 * true + 2, 0.1 * true), 1)
-    >>> round(found.scale, 2), round(found.a, 2)
+    >>> (fit,) = fit_components(true, rng.normal(0.9 * true + 2, 0.1 * true), 1)
+    >>> round(fit.scale, 2), round(fit.a, 2)
     (0.9, 0.1)
     """
     low, high = np.quantile((measured - true) / np.sqrt(true), [0.16, 0.84])
@@ -213,13 +213,13 @@ def _refitted(part: Component, true: Floats, measured: Floats, weight: Floats, c
     return Component(max(float(weight.mean()), LEAST_SHARE), scale, offset, max(a, LEAST_WIDTH), b, c)
 
 
-def _not_negative(terms: Floats, wanted: Floats, weight: Floats) -> list[float]:
-    """Coefficients >= 0 of terms (k, n), from a weighted least-squares fit to `wanted` (n,)."""
+def _not_negative(terms: Floats, goal: Floats, weight: Floats) -> list[float]:
+    """Coefficients >= 0 of terms (k, n), from a weighted least-squares fit to `goal` (n,)."""
     unit = terms.mean(axis=1, keepdims=True)
     scaled = terms / unit
     root = np.linalg.cholesky((scaled * weight) @ scaled.T / weight.sum() + 1e-12 * np.eye(len(terms)))
-    found, _ = nnls(root.T, np.linalg.solve(root, (scaled * weight) @ wanted / weight.sum()))
-    return [float(x) for x in found / unit[:, 0]]
+    solution, _ = nnls(root.T, np.linalg.solve(root, (scaled * weight) @ goal / weight.sum()))
+    return [float(x) for x in solution / unit[:, 0]]
 
 
 def _met(x: Floats, y: Floats, total: Floats) -> MetResolution:

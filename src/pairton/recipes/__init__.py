@@ -16,8 +16,8 @@ def builtin_recipes() -> dict[str, Path]:
     ['authors', 'cpu']
     """
     folder = Path(__file__).parent
-    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
-    return dict(sorted(found.items(), key=lambda entry: ("/" in entry[0], entry[0])))
+    recipes = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    return dict(sorted(recipes.items(), key=lambda entry: ("/" in entry[0], entry[0])))
 
 
 def find_recipe(name: str | Path, folder: Path | None = None) -> Path:
