@@ -253,3 +253,15 @@ def test_the_reference_has_every_public_name():
     page = (ROOT / "docs/reference/api.md").read_text("utf-8")
     wanted = [name for name in pairton.__all__ if not name.startswith("_")]
     assert [name for name in wanted if f"::: pairton.{name}\n" not in page] == []
+
+
+def test_the_guide_for_contributors_names_what_exists():
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = [row for row in guide.splitlines() if row.startswith("| ")]
+    modules = {name for row in rows for name in re.findall(r"`((?:\w+/)*\w+\.py)`", row) if "/" in name}
+    assert len(modules) > 30
+    assert [name for name in modules if not (ROOT / "src/pairton" / name).is_file()] == []
+    for module, names in re.findall(r"`((?:\w+/)+\w+\.py)`: ((?:`[\w.]+`(?:, )?)+)", guide):
+        text = (ROOT / "src/pairton" / module).read_text("utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert re.search(rf"^ *(class|def) {name.split('.')[-1]}\b", text, re.M), (module, name)
