@@ -183,7 +183,7 @@ def run_page(page, inputs, folder):
     environment = {**os.environ, "PATH": f"{inputs / 'programs'}:{os.environ['PATH']}", "MPLBACKEND": "Agg"}
     return subprocess.run(
         [sys.executable, "-c", DRIVER, "steps.json"],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=900,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=3600,
     )  # fmt: skip
 
 
