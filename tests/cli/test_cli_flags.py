@@ -17,7 +17,7 @@ from pairton.cli.options import GROUPS
 from pairton.export.targets import TARGETS
 from pairton.formats.base import ReadOptions
 
-READING = {"--topology", "--map", "--btag", "--set", "--isolate"}
+READING = {"--topology", "--map", "--btag", "--where", "--set", "--isolate"}
 RUNNING = {
     "--model",
     "--decoding",
@@ -88,7 +88,7 @@ def test_every_verb_is_listed():
 def test_flags_of_a_verb(verb):
     options = [p for p in command(verb).params if isinstance(p, click.Option)]
     assert {_name(option) for option in options} == FLAGS[verb]
-    assert len(options) <= (25 if verb == "evaluate" else 20)
+    assert len(options) <= (26 if verb in ("evaluate", "reconstruct") else 20)
     assert all(getattr(option, "group", None) in GROUPS for option in options)
 
 

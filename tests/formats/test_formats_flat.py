@@ -10,8 +10,8 @@ import pytest
 import uproot
 
 from event_files import write_events
-from pairton.errors import ConfigError, FormatError, InputError
-from pairton.formats import open_source, parquet_files, read
+from pairton.errors import ConfigError, FormatError, InputError, OutputError
+from pairton.formats import create, detect, open_source, parquet_files, read
 from pairton.formats.root_files import open_file
 from root_files import write_tree
 
@@ -238,3 +238,72 @@ def test_les_houches_events_are_for_the_generator(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match="`pairton generate TOPOLOGY --lhe FILE"):
         read(tmp_path / name)
+
+
+# -- TopCPToolkit ------------------------------------------------------------------------------------------
+
+
+def topcptoolkit(**changed):
+    """Two events in the layout of its ntuples, in MeV; flags are bytes, directions have no suffix."""
+    columns = {
+        "jet_pt_NOSYS": [[90e3, 60e3, 45e3, 30e3], [50e3]],
+        "jet_eta": [[0.0, 0.5, 1.0, 1.5], [0.0]],
+        "jet_phi": [[0.0, 1.0, 2.0, 3.0], [0.0]],
+        "jet_e_NOSYS": [[95e3, 80e3, 80e3, 80e3], [60e3]],
+        "jet_GN2v01_FixedCutBEff_70_select": [[1, 0, 0, 0], [0]],
+        "jet_GN2v01_FixedCutBEff_77_select": [[1, 1, 0, 0], [0]],
+        "el_pt_NOSYS": [[40e3, 30e3], []],
+        "el_e_NOSYS": [[60e3, 50e3], []],
+        "el_eta": [[-1.0, 0.0], []],
+        "el_phi": [[-1.0, 0.02], []],
+        "el_charge": [[-1.0, 1.0], []],
+        "el_select_tight_NOSYS": [[1, 0], []],
+        "mu_pt_NOSYS": [[], [35e3]],
+        "mu_e_NOSYS": [[], [70e3]],
+        "mu_eta": [[], [1.0]],
+        "mu_phi": [[], [2.0]],
+        "mu_charge": [[], [1.0]],
+        "mu_select_tight_NOSYS": [[], [1]],
+        "met_met_NOSYS": [25e3, 70e3],
+        "met_phi_NOSYS": [1.0, 2.0],
+        "weight_mc_NOSYS": [2.0, -1.0],
+        "eventNumber": np.array([11, 12], dtype=np.uint64),
+        "runNumber": np.array([7, 7], dtype=np.uint32),
+        "mcChannelNumber": np.array([410470, 410470], dtype=np.uint32),
+        "jet_pt_JET_up": [[99e3, 66e3, 50e3, 33e3], [55e3]],
+    }
+    made = {name: ak.Array(values) for name, values in (columns | changed).items() if values is not None}
+    return {name: ak.values_astype(v, np.int8) if "_select" in name else v for name, v in made.items()}
+
+
+def test_ntuples_of_topcptoolkit(tmp_path):
+    path = write_tree(tmp_path / "a.root", "reco", topcptoolkit())
+    assert detect(str(path)).name == "topcptoolkit"
+    events = read(path, topology="ttbar_semilep")
+    assert events.jets.pt.tolist() == [[90, 60, 45, 30], [50]]
+    assert events.jets.btag.tolist() == [[1, 1, 0, 0], [0]]
+    leptons = events.objects["lepton"]
+    assert (leptons.pt.tolist(), leptons.flavour.tolist()) == ([[40, 30], [35]], [[11, 11], [13]])
+    assert events.usable["lepton"].tolist() == [[True, False], [True]]  # tight ones
+    assert ak.all(events.usable["jet"])  # overlaps were removed before
+    assert events.objects["met"].pt.tolist() == [[25], [70]]
+    assert events.weights.tolist() == [2, -1]
+    assert events.ids.tolist() == [[410470, 11], [410470, 12]]
+    own = {"settings": {"lepton_id": "none"}, "btag": "jet_GN2v01_FixedCutBEff_70_select:0.5", "units": "GeV"}
+    chosen = read(path, topology="ttbar_semilep", **own)
+    assert ak.all(chosen.usable["lepton"])
+    assert chosen.jets.btag[0].tolist() == [1, 0, 0, 0]
+    assert chosen.jets.pt[0, 0] == 90e3
+    up = {"variations": {"up": {"pt": "jet_pt_JET_up"}}, "btag": "none"}
+    assert read(path, **up).varied("up").jets.pt[0].tolist() == [99, 66, 50, 33]
+
+
+def test_ntuples_of_topcptoolkit_with_fewer_columns(tmp_path):
+    names = ("el_select_tight_NOSYS", "mcChannelNumber", "weight_mc_NOSYS")
+    path = write_tree(tmp_path / "a.root", "reco", topcptoolkit(**dict.fromkeys(names)))
+    events = read(path, topology="ttbar_semilep")
+    assert ak.all(events.usable["lepton"])
+    assert events.weights is None
+    assert events.ids[:, 0].tolist() == [7, 7]
+    with pytest.raises(OutputError, match="can only be read"):
+        create(tmp_path / "b.root", events.topology, {}, "topcptoolkit")

@@ -164,3 +164,73 @@ def test_varied_jets_in_gev(tmp_path):
     made[f"{JETS}.pt_up"] = made[f"{JETS}.pt"] * np.float32(1.1)
     events = load(write(tmp_path / "varied.root", made), variations={"up": {"pt": f"{JETS}.pt_up"}})
     np.testing.assert_allclose(events.variations["up"]["jet"].pt[0], [33, 88, 27.5, 77], rtol=1e-6)
+
+
+# -- truth -------------------------------------------------------------------------------------------------
+
+# t -> W+ b, t~ -> W- b~; W+ -> c s~, W- -> mu nu. Vertices: key and index; those of TruthBosonsWithDecayParticles
+# are of another container. The W are in two containers, and the first b radiates.
+VERTICES = 487_304_629, 1_234
+TRUTH = {  # container -> PDG code, eta, phi, vertex where it begins, vertex where it ends
+    "TruthTop": [(6, 0, 0, None, (0, 1)), (6, 0, 0.1, (0, 1), (0, 2)), (-6, 0, 0.2, None, (0, 3))],
+    "TruthBoson": [(24, 0, 0.3, (0, 2), None), (-24, 0, 0.4, (0, 3), None)],
+    "TruthBosonsWithDecayParticles": [
+        (24, 0, 0.3, None, (1, 7)),
+        (4, 0.5, 1.0, (1, 7), None),
+        (-3, -0.5, 2.0, (1, 7), None),
+        (-24, 0, 0.4, None, (1, 8)),
+        (13, 1.0, 3.0, (1, 8), None),
+    ],
+    "TruthBottom": [
+        (5, -3.0, 3.0, (0, 2), (0, 9)),
+        (5, 0.0, -1.5, (0, 9), None),
+        (-5, 1.5, -2.5, (0, 3), None),
+        (5, 0.0, 0.0, None, None),
+    ],
+    "TruthMuons": [(13, 1.0, 3.0, (1, 8), None)],
+}
+REST = [(0.5, 1.0), (-0.5, 2.0), (0.0, -1.5), (1.5, -2.5)]  # c, s~, b after radiation, b~
+
+
+def with_truth(mark, kind, without=()):
+    """One event with these particles, whose muon is isolated; a second event without particles."""
+    made = {name: column for name, column in content(mark).items() if not name.startswith((JETS, TAGS))}
+    jets = {"pt": [50e3] * 4, "eta": [eta for eta, _ in REST], "phi": [phi for _, phi in REST], "m": [5e3] * 4}
+    made |= {f"{JETS}{mark}{name}": ak.Array([values, values[:1]]) for name, values in jets.items()}
+    muons = {"pt": [40e3], "eta": [1.0], "phi": [3.0], "charge": [-1.0]}
+    made |= {f"AnalysisMuonsAuxDyn{mark}{name}": ak.Array([v, []]) for name, v in muons.items()}
+    made |= {f"AnalysisElectronsAuxDyn{mark}{name}": ak.Array([v, v])[:, :0] for name, v in muons.items()}
+    for container, particles in TRUTH.items():
+        if container in without:
+            continue
+        code, eta, phi, *ends = zip(*particles, strict=True)
+        values = {"pdgId": code, "px": 9e3 * np.cos(phi), "py": 9e3 * np.sin(phi), "pz": 9e3 * np.sinh(eta)}
+        for name, numbers in values.items():
+            made[f"{container}AuxDyn{mark}{name}"] = ak.Array([list(numbers), []])
+        for name, vertices in zip(("prodVtxLink", "decayVtxLink"), ends, strict=True):
+            keys = [0 if at is None else VERTICES[at[0]] for at in vertices]
+            index = [NULL if at is None else at[1] for at in vertices]
+            links = [ak.values_astype(ak.Array([each, []]), np.uint32) for each in (keys, index)]
+            place = f"{container}AuxDyn{mark}{name}"
+            if kind == "RNTuple":
+                made[place] = ak.zip(dict(zip(("m_persKey", "m_persIndex"), links, strict=True)))
+            else:
+                made |= {f"{place}.m_persKey": links[0], f"{place}.m_persIndex": links[1]}
+    return made
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("TTree", "."), ("RNTuple", ":")])
+def test_truth_of_tops_from_several_containers(tmp_path, kind, mark):
+    path = write(tmp_path / "truth.root", with_truth(mark, kind), kind)
+    own = {"jvt": "none", "electron_id": "none", "muon_id": "none", "overlap": "none"}
+    names = {"met.pt": f"{INFO}{mark}lumiBlock", "met.phi": f"{INFO}{mark}lumiBlock"}
+    how = {"topology": "ttbar_semilep", "btag": "none", "map": names}
+    for truth, b in (("hard", -1), ("last", 2)):
+        found = read(path, settings=own | {"truth": truth}, **how)
+        # slots: t.W.q1, t.W.q2, t.b, tl.b, tl.l; the b of the hard process is far from its jet
+        assert found.truth.tolist() == [[0, 1, b, 3, 0], [-1] * 5]
+    bosons = write(tmp_path / "bosons.root", with_truth(mark, kind, ["TruthTop", "TruthBoson"]), kind)
+    found = read(bosons, topology="ww_allhad", btag="none", settings=own)
+    assert found.truth[0].tolist() == [0, 1, -1, -1]
+    without = with_truth(mark, kind, ["TruthTop", "TruthBoson", "TruthBosonsWithDecayParticles"])
+    assert read(write(tmp_path / "no.root", without, kind), settings=own, **how).truth is None

@@ -1,5 +1,6 @@
 """Taggers of files: which one is used, what its values are worth, and scores that are not there."""
 
+import gzip
 import json
 import warnings
 from dataclasses import replace
@@ -166,6 +167,30 @@ def test_tables_fit_simulated_ttbar_events(sample):
         table = load_table(name)
         share = [float(ak.mean(values > cut)) for cut in table.cuts]
         np.testing.assert_allclose(share, table.efficiencies[0, 0], atol=0.05)
+
+
+@pytest.mark.parametrize("name", ["wp.json", "wp.json.gz"])
+def test_working_points_of_correctionlib(tmp_path, events, filled, name):
+    """In the layout of the files that CMS distributes."""
+    points = {"L": 0.0499, "M": 0.2605, "T": 0.6915}
+    nodes = [{"key": key, "value": value} for key, value in points.items()]
+    data = {"nodetype": "category", "input": "working_point", "content": nodes}
+    corrections = [
+        {"name": "deepJet_wp_values", "data": {**data, "content": []}},
+        {"name": "particleNet_wp_values", "data": data},
+        {"name": "particleNet_comb", "data": {}},
+    ]
+    text = json.dumps({"schema_version": 2, "corrections": corrections}).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    path = nano(tmp_path / "a.root", events, btagPNetB=filled)
+    found = read(path, **QUIET, btag=f"PNetB:{tmp_path / name}:T")
+    assert found.jets.btag.tolist() == (filled > 0.6915).tolist()
+    assert found.metadata["btag"] == "PNetB:0.6915"
+    assert found.metadata["tag_table"]["name"] == "pnet_2022EE"  # the era with this cut
+    with pytest.raises(ConfigError, match="particleNet_wp_values has no point 'XT', but L, M, T"):
+        read(path, **QUIET, btag=f"btagPNetB:{tmp_path / name}:XT")
+    with pytest.raises(ConfigError, match="no working points of Mine, but deepJet_wp_values, particle"):
+        read(path, **QUIET, btag=f"Mine:{tmp_path / name}:M")
 
 
 # -- columns of our own ------------------------------------------------------------------------------------

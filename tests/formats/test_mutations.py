@@ -8,6 +8,7 @@ import pytest
 from event_files import write_events
 from mutations import SHARES, survey
 from pairton.formats import REGISTRY, detect
+from root_files import write_tree
 
 OPTIONS = {
     "nanoaod": {"btag": "btagPNetB:0.5"},
@@ -42,6 +43,9 @@ def files(tmp_path_factory, model_folder):
     found["delphes"] = delphes.write(folder / "delphes.root", delphes.content())
     found["nanoaod"] = nano.write(folder / "nano.root", nano.columns())
     found["nanoaod_parquet"] = nano.write(folder / "nano.root", nano.columns(), "Parquet")
+    edm4hep, flat = (helpers(f"test_formats_{name}") for name in ("edm4hep", "flat"))
+    found["edm4hep"] = edm4hep.write(folder / "edm4hep.root")
+    found["topcptoolkit"] = write_tree(folder / "topcp.root", "reco", flat.topcptoolkit())
     found["physlite"] = lite.write(folder / "lite.root", lite.content("."))
     return found
 

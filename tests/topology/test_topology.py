@@ -32,6 +32,7 @@ def test_shipped_topologies():
         "tth_semilep": (4, 7, 4),
         "tttt_allhad": (8, 12, 384),
         "wh": (2, 4, 4),
+        "ww_allhad": (2, 4, 8),
         "zh": (2, 4, 4),
     }
 
@@ -67,6 +68,7 @@ def test_default_stages():
         "tth_semilep": ["W or tl or H", "W or tl or H", "W or tl or H", "t"],
         "tttt_allhad": ["W", "W", "W", "W", "t + t + t + t"],
         "wh": ["W or H", "W or H"],
+        "ww_allhad": ["W", "W"],
         "zh": ["Z or H", "Z or H"],
     }
     assert [str(s) for s in make(*TTW).stages] == ["W", "W", "W", "t + t"]
@@ -299,6 +301,7 @@ def test_bins_of_results():
         "tth_semilep": ("6", "7", "8+"),
         "tttt_allhad": ("12", "13", "14+"),
         "wh": ("4", "5", "6+"),
+        "ww_allhad": ("4", "5", "6+"),
         "zh": ("4", "5", "6+"),
     }
 

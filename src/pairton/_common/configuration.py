@@ -7,10 +7,12 @@ and depth, also after YAML aliases are expanded, and their whole numbers must fi
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import math
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
@@ -118,18 +120,18 @@ def read_json(path: str | Path, error: Error = ConfigError) -> dict[str, Any]:
 
 
 def read_text(path: str | Path, error: Error = ConfigError, most: int = MOST_BYTES) -> str:
-    """Return the text of a regular file of at most `most` bytes. Pipes and devices are refused."""
+    """Return the text of a regular file, perhaps gzipped, of at most `most` bytes; no pipes, no devices."""
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise error(f"{path}: not a regular file: give the path of a file")
-        with open(path, "rb") as stream:
+        with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as stream:
             content = stream.read(most + 1)
         if len(content) > most:
             raise error(f"{path}: larger than {most // 1024} kiB: is it the right file?")
         return content.decode("utf-8-sig")  # editors on Windows write a byte-order mark
     except OSError as problem:
-        raise error(f"{path}: cannot be read ({problem.strerror}): check the path") from None
-    except ValueError as problem:
+        raise error(f"{path}: cannot be read ({problem.strerror or problem}): check the path") from None
+    except (ValueError, EOFError, zlib.error) as problem:
         raise error(f"{path}: not readable as text ({_reason(problem)})") from None
 
 

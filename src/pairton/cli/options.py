@@ -146,6 +146,12 @@ _READING = {
         metavar="COLUMN,…",
         help="Further columns to copy to the output; * and ? are wildcards.",
     ),
+    "where": option(
+        INPUT,
+        "--where",
+        metavar="CONDITIONS",
+        help="Read only events whose columns fulfil conditions, as in 'HLT_IsoMu24 & (sum(Jet_pt > 30) >= 4)'.",
+    ),
     "set": option(
         INPUT,
         "--set",
@@ -187,6 +193,7 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
             keep: tuple[str, ...] = (),
             isolate: bool = False,
             btag: str | None = None,
+            where: str | None = None,
             strict: bool = False,
             **rest: Any,
         ) -> Any:
@@ -199,7 +206,12 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
             reading |= {"strict": strict}
             reading["btag"] = None if btag is None else BTag.parse(btag)  # the content of a table is a setting
             reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
-            optional = {"isolate": isolate, "settings": values, "variations": parse_variations(varied)}
+            optional = {
+                "isolate": isolate,
+                "where": where,
+                "settings": values,
+                "variations": parse_variations(varied),
+            }
             reading |= {name: value for name, value in optional.items() if value}
             return command(*args, reading=reading, **rest)
 

@@ -51,6 +51,8 @@ REGISTRY = {
     "nanoaod": "ROOT",
     "hyper_root": "ROOT",
     "delphes": "ROOT",
+    "edm4hep": "ROOT",
+    "topcptoolkit": "ROOT",
     "flat_root": "ROOT",
     "nanoaod_parquet": "Parquet",
     "parquet": "Parquet",
@@ -61,6 +63,7 @@ ELSEWHERE = {
     "hyper_hdf5": "formats.records",
     "authors": "formats.authors_hdf5",
     "hyper_root": "formats.flat",
+    "topcptoolkit": "formats.flat",
     "flat_root": "formats.flat",
     "parquet": "formats.flat",
     "nanoaod_parquet": "formats.nanoaod",
@@ -291,7 +294,9 @@ def iterate(
             columns to copy to the result. `tree`: name of the tree in a ROOT file. `units`: "GeV" or "MeV".
             `truth=False`: do not read labels. `strict=True`: bad labels are errors. `settings`: settings of the
             format, as `--set` on the command line. `variations`: columns of systematic variations,
-            {"jes_up": {"pt": "jet_pt_up"}}. `fields`: fields to read for each kind, {"jet": ["btag"]}.
+            {"jes_up": {"pt": "jet_pt_up"}}. `where`: conditions on columns, "HLT_X & (nJet >= 4)"; events that
+            fail are left out, and `events.columns["entry"]` numbers the others in their file. `fields`: fields to
+            read for each kind, {"jet": ["btag"]}.
             `isolate=True`: read an untrusted file in a worker process.
 
     Yields:

@@ -16,6 +16,7 @@ from pairton.events.event_checks import MARKS
 from pairton.events.inputs import CUTS, EVIDENCE
 from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.columns import FLAVOURS, Wanted
+from pairton.formats.expressions import NONE, Expression
 from pairton.formats.files import file_state, one_line, unchanged
 from pairton.formats.taggers import BTag
 from pairton.formats.truth import BadLabels
@@ -55,6 +56,7 @@ class ReadOptions:
     bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # counts bad labels of all files
     settings: Mapping[str, str] = field(default_factory=dict)  # settings of the format: --set KEY=VALUE
     variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # variation -> field -> column
+    where: Expression = field(default_factory=Expression)  # conditions on columns; events that fail are not read
 
     @classmethod
     def parse(
@@ -62,6 +64,7 @@ class ReadOptions:
         topology: Topology | str | Path | None = None,
         units: str | None = None,
         btag: Any = None,
+        where: str | None = None,
         **options: Any,
     ) -> ReadOptions:
         """Make options from keyword arguments, and check them."""
@@ -80,12 +83,16 @@ class ReadOptions:
             if units.lower() not in known:
                 raise ConfigError(f"units {units!r}: choose GeV or MeV")
             units = known[units.lower()]
+        if where is not None and not isinstance(where, str):
+            raise ConfigError(f"where is {shown(where)}, but must be text such as 'HLT_X & (nJet >= 4)'")
+        options["where"] = Expression.parse(where or NONE, "where")
         return cls(load_topology(topology or "ttbar_allhad"), units=units, btag=BTag.parse(btag), **options)
 
     @property
     def changing(self) -> dict[str, Any]:
         """Those that can change a result, and have no entry of their own in its metadata."""
-        found = {"map": dict(self.map), "units": self.units, "settings": dict(self.settings)}
+        found: dict[str, Any] = {"map": dict(self.map), "units": self.units, "settings": dict(self.settings)}
+        found["where"] = str(self.where) if self.where.conditions else ""
         return {name: value for name, value in found.items() if value}
 
     def wanted(self, kind: str, stored: Mapping[str, Sequence[str]] | None = None) -> Wanted:

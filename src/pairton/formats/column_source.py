@@ -17,7 +17,7 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import InputError, PairtonWarning
+from pairton.errors import ConfigError, InputError, PairtonWarning
 from pairton.events import Events
 from pairton.events.objects import UNIT_SAMPLE, mev_median
 from pairton.formats.base import ReadOptions, Source
@@ -32,6 +32,7 @@ from pairton.topology.kinds import KINDS, LEPTONS
 __all__ = ["ColumnSource", "Kinds", "TableSource"]
 
 Kinds = Mapping[str, FlatObjects]
+ENTRY = "entry"  # column with the number of an event in its file, with `--where`
 LEAST_MEDIAN = 0.5  # GeV: a smaller median pT means wrong units
 LEAST_MET = 1e-3  # GeV: a smaller median is that of events without missing energy, whatever the units
 MOST_DEGREES = 360  # |phi| of more is damage, not degrees
@@ -84,6 +85,10 @@ class ColumnSource(Source):
         """Further columns, which are copied to the result."""
         return {}
 
+    def read_named(self, rows: Any, names: Sequence[str]) -> Mapping[str, Any]:
+        """The columns that `--where` names."""
+        raise ConfigError(f"{self.path}: files of this format cannot be read with --where: remove it")
+
     def tag_jets(self, rows: Any, jets: FlatObjects, scale: float) -> None:
         """Make a btag of 0 or 1, and the evidence, of the tagger in the file."""
 
@@ -114,7 +119,7 @@ class ColumnSource(Source):
             truth, bad = self.read_truth(rows, kinds, objects)
             options.bad_labels.add(bad, options.strict, self.path, start)
         varied = self.variations.read(objects, rows, scale) if self.variations is not None else None
-        return Events(
+        events = Events(
             objects,
             self.topology,
             truth,
@@ -124,6 +129,14 @@ class ColumnSource(Source):
             self.metadata,
             varied,
         )
+        return self._chosen(events, rows, start) if options.where.conditions else events
+
+    def _chosen(self, events: Events, rows: Any, start: int) -> Events:
+        """The events for which `--where` holds, with a column of their numbers in the file."""
+        where = self.options.where
+        holds = where.holds(self.read_named(rows, where.names), len(events))
+        entry = np.arange(start, start + len(events))
+        return events.replace(columns={**events.columns, ENTRY: entry}, variations=events.variations)[holds]
 
     def close(self) -> None:
         self.file.close()
@@ -136,10 +149,23 @@ class TableSource(ColumnSource):
     objects: Mapping[str, Mapping[str, Chosen]]  # kind -> collection -> the columns of its fields
     more: Sequence[str] = ()  # further columns
 
+    def __init__(self, file: Table, options: ReadOptions, leptons: LeptonSelection | None = None) -> None:
+        super().__init__(file, options, leptons)
+        self._named = {name: self.kept_column(name) for name in options.where.names}
+        file.require([*self._named.values()], hint=f" (needed by --where {options.where})")
+
+    def kept_column(self, name: str) -> str:
+        """The column that a name of `--keep` or `--where` means."""
+        return name
+
+    def read_named(self, rows: Chunk, names: Sequence[str]) -> Mapping[str, Any]:
+        return {name: rows[self._named[name]] for name in names}
+
     def rows(self, start: int, stop: int) -> Chunk:
         fields = [c for kind in self.objects.values() for part in kind.values() for c in chain(*part.values())]
         varied = [] if self.variations is None else self.variations.columns
-        return Chunk(self.file.read([*fields, *varied, *self.more], start, stop), self.path, start, stop)
+        names = [*fields, *varied, *self.more, *self._named.values()]
+        return Chunk(self.file.read(names, start, stop), self.path, start, stop)
 
 
 # -- units ---------------------------------------------------------------------------------------------------

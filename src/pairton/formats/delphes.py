@@ -18,7 +18,7 @@ from pairton.formats.flat_objects import Chunk, flat_fields
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import BTag, Tagger
-from pairton.formats.truth import GenRecord
+from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
 from pairton.topology import JET
 
 __all__ = ["FORMATS", "Delphes"]
@@ -115,6 +115,7 @@ class Delphes(Format):
         "electron_id": "conditions on fields of electrons, for example IsolationVar < 0.1; default: none",
         "muon_id": "conditions on fields of muons; default: none",
         **OVERLAP_SETTINGS,
+        **TRUTH_SETTINGS,
         "met": "collection of missing energy, for example PuppiMissingET; default: MissingET",
     }
     reads_variations = True

@@ -25,7 +25,7 @@ from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.lepton_selection import LeptonSelection, identification
 from pairton.formats.taggers import Scores, Tagger
 from pairton.formats.truth import GenRecord, can_search
-from pairton.formats.variations import Variations
+from pairton.formats.variations import Variations, choice
 from pairton.topology import JET, collection_name
 from pairton.topology.kinds import KINDS, LEPTONS
 
@@ -97,6 +97,7 @@ class ExperimentSource(TableSource):
         self.more = list(dict.fromkeys([*self.more_columns(), *identified, *self.kept.values()]))
         tree.require(self.more)
         complete = options.truth and JET in self.objects and all(name in tree for name in self.record_columns())
+        self.last = choice(options.settings, "truth", ("hard", "last")) == "last"
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
         self.metadata: dict[str, Any] = {**self.tagger.metadata, **self.leptons.metadata}
         for chosen in self.objects.get("met", {}).values():
@@ -123,7 +124,7 @@ class ExperimentSource(TableSource):
             wanted = replace(wanted, required=required)
         found = {}
         for part in parts:
-            named = partial(self._named, part)
+            named = partial(self._name, part)
             here = {  # `--map` gives a column, or a field of the collection
                 name: named(given) if named(given) in self.tree else given for name, given in wanted.given.items()
             }
@@ -135,7 +136,7 @@ class ExperimentSource(TableSource):
     def _parts(self, kind: str, choices: tuple[tuple[str, ...], ...], pt: str) -> tuple[str, ...]:
         """The collections that are merged to a kind, with warnings; `pt`: the column that `--map` names."""
         first = choices[0]
-        if len(first) > 1 and pt in self.tree and not any(self._named(part, pt) in self.tree for part in first):
+        if len(first) > 1 and pt in self.tree and not any(self._name(part, pt) in self.tree for part in first):
             own = tuple(part for part in first if pt.startswith(part))
             if not own and kind in LEPTONS:
                 known = " nor ".join(part.rstrip("_.:") for part in first)
@@ -144,12 +145,12 @@ class ExperimentSource(TableSource):
                     f"one of these with --map, or use only files whose {kind}s were identified before"
                 )
             return own or ("",)
-        for choice in choices:
-            if all(map(self._exists, choice)):
-                return choice
+        for parts in choices:
+            if all(map(self._exists, parts)):
+                return parts
         existing = tuple(part for part in first if self._exists(part))
         if existing:
-            missing = ", ".join(self._named(part, "pt") for part in first if part not in existing)
+            missing = ", ".join(self._name(part, "pt") for part in first if part not in existing)
             self._warn(
                 f"there is no column {missing}, so {kind}s are only those of {', '.join(existing).rstrip('_.:')}"
             )
@@ -160,9 +161,9 @@ class ExperimentSource(TableSource):
 
     def _exists(self, collection: str) -> bool:
         """Whether the file has a collection."""
-        return any(self._named(collection, name) in self.tree for name in ("pt", "met"))
+        return any(self._name(collection, name) in self.tree for name in ("pt", "met"))
 
-    def _named(self, collection: str, name: str) -> str:
+    def _name(self, collection: str, name: str) -> str:
         """The column of a field."""
         return collection + self.field_names.get(name, name)
 
@@ -198,10 +199,6 @@ class ExperimentSource(TableSource):
         """Columns that are always copied to the result."""
         return {}
 
-    def kept_column(self, name: str) -> str:
-        """The column that a name of `--keep` means."""
-        return name
-
     def taggers(self) -> list[dict[str, Any]]:
         return [] if self.tag_scores is None else self.tag_scores.described(self.tagger)
 
@@ -214,7 +211,7 @@ class ExperimentSource(TableSource):
         used = [part for kind in LEPTONS for part in self.objects.get(kind, ())]
         chosen: dict[Flavour, Expression] = {}
         for name, flavour in self._flavours.items():
-            if self._named(name, "pt") in self.tree or flavour.key in settings:
+            if self._name(name, "pt") in self.tree or flavour.key in settings:
                 conditions = self._conditions(flavour, bool(used), found.radius > 0)
                 chosen |= {} if conditions is None else {flavour: conditions}
         identified = [flavour for flavour in chosen if flavour.collection in used]  # none if `--map` names others
@@ -252,9 +249,9 @@ class ExperimentSource(TableSource):
             needed_by = f" (needed by --set {key}={settings[key]})"
             self.tree.require([*self._columns(flavour.collection, chosen).values()], hint=needed_by)
             return chosen
-        for choice in (identification(text, key) for text in flavour.defaults):
-            if all(name in self.tree for name in self._columns(flavour.collection, choice).values()):
-                return choice
+        for chosen in (identification(text, key) for text in flavour.defaults):
+            if all(name in self.tree for name in self._columns(flavour.collection, chosen).values()):
+                return chosen
         known = " or ".join(f"`{text}`" for text in flavour.defaults)
         missing = f"{flavour.plural} cannot be identified, because the file lacks the fields of {known}"
         give = f"give --set {key}=CONDITIONS, or --set"
@@ -267,7 +264,7 @@ class ExperimentSource(TableSource):
     def _columns(self, collection: str, conditions: Expression) -> dict[str, str]:
         """The fields that identify the leptons of a collection, and where they are -> their columns."""
         names = dict.fromkeys(["pt", "eta", "phi", *conditions.names])
-        return {name: self._named(collection, name) for name in names}
+        return {name: self._name(collection, name) for name in names}
 
     def identified(self, rows: Chunk, kind: str = "") -> list[FlatObjects]:
         """The leptons (of a kind) of identified collections; those that pass are usable."""
@@ -324,7 +321,7 @@ class ExperimentSource(TableSource):
             entries = Chunk(self.tree.read(self.record_columns(), row, end), self.path, row, end)
             here = slice(row - rows.start, end - rows.start)
             found, kept = ({kind: array[here] for kind, array in each.items()} for each in (objects, passes))
-            parts.append(self.record(entries).truth(self.topology, found, kept))
+            parts.append(self.record(entries).truth(self.topology, found, kept, self.last))
         truth = np.concatenate(parts)
         return truth, np.zeros(len(truth), dtype=np.int64)
 

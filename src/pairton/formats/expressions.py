@@ -155,7 +155,11 @@ def _value(node: ast.expr, columns: Mapping[str, Any]) -> Any:
             for more in found[1:]:
                 found[0] = found[0] & more
             return found[0]
-    return columns[_dotted(node)]
+    values = ak.Array(columns[_dotted(node)])
+    is_integer = "int" in str(values.type).rpartition(" ")[2]
+    return (
+        ak.values_astype(values, np.int64) if is_integer else values
+    )  # differences of unsigned ones may be negative
 
 
 def _is_condition(value: Any) -> bool:

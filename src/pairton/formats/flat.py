@@ -10,6 +10,7 @@ weight, event_source, event_number                          one number per event
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ from pairton.formats.base import EVENT_NAMES, Format, ReadOptions, Source
 from pairton.formats.column_files import Table
 from pairton.formats.column_source import Kinds, TableSource
 from pairton.formats.columns import FLAVOURS, Chosen, Wanted, choose_columns, column_names, shown
+from pairton.formats.expressions import NONE
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS, STORED_SETTINGS, stored_leptons
 from pairton.formats.taggers import TagColumns
@@ -47,6 +49,7 @@ SETTINGS = {
     **STORED_SETTINGS,
     "suffix": "end of the names of columns, for example _NOSYS; fields without such a column have their usual one",
 }
+TAG, TAG_POINT = re.compile(r"jet_(\w+)_FixedCutBEff_(\d+)_select(_NOSYS)?"), 77  # a tag of TopCPToolkit
 MAP_NAMES = ("slot", "group", "flavour", *EVENT_NAMES)  # what `--map` may name, apart from fields of objects
 
 
@@ -294,4 +297,43 @@ class HyperRoot(Format):
         return FlatSource(file.choose(options.tree, ("Delphes",)), options, labels="jet_truthmatch")
 
 
-FORMATS = (FlatRoot(), Parquet(), HyperRoot())
+class TopCPToolkit(FlatRoot):
+    """Ntuples of TopCPToolkit: flat tables in MeV, whose calibrated columns end in the name of a variation."""
+
+    name = "topcptoolkit"
+    description = "ntuples of TopCPToolkit: tree reco of lists jet_pt_NOSYS, el_pt_NOSYS, mu_pt_NOSYS, …"
+
+    def recognises(self, file: RootFile) -> bool:
+        return any("jet_pt_NOSYS" in file.columns(name) for name in file.trees)
+
+    def open(self, file: RootFile, options: ReadOptions) -> Source:
+        tree = file.choose(options.tree, ("reco",))
+        return FlatSource(tree, _as_written(tree, options))
+
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> EventWriter:
+        return Format.create(self, path, topology, metadata)
+
+
+def _as_written(tree: Table, options: ReadOptions) -> ReadOptions:
+    """Options for an ntuple of TopCPToolkit, where the user gave none.
+
+    Jets and leptons there do not overlap any more. Leptons must be tight, and jets pass the tagger at 77 % or at
+    the point nearest to it, if the ntuple says so.
+    """
+    settings = {"suffix": "_NOSYS", "overlap": NONE}
+    tight = [f"{prefix}_select_tight_NOSYS" for prefix in ("el", "mu") if f"{prefix}_pt_NOSYS" in tree]
+    if "lepton" in options.topology.kinds and tight and all(column in tree for column in tight):
+        settings["lepton_id"] = "select_tight"
+    names = {"weight": "weight_mc_NOSYS", "number": "eventNumber", "source": "runNumber"}
+    names |= {"source": "mcChannelNumber"} if "mcChannelNumber" in tree else {}
+    points = [(abs(int(at[2]) - TAG_POINT), at[0]) for at in map(TAG.fullmatch, tree.columns) if at]
+    names |= {"btag": min(points)[1]} if points and not options.btag.text else {}
+    return replace(
+        options,
+        units=options.units or "MeV",
+        settings={**settings, **options.settings},
+        map={**{name: column for name, column in names.items() if column in tree}, **options.map},
+    )
+
+
+FORMATS = (FlatRoot(), Parquet(), HyperRoot(), TopCPToolkit())

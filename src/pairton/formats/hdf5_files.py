@@ -26,7 +26,6 @@ __all__ = ["Hdf5File", "NewFile", "open_file"]
 
 CHUNK_CACHE = 2**20  # bytes per dataset, so that a chunk is not decompressed twice for two reads
 MOST_DEFLATED = 1032  # times its size, gzip can make of a dataset
-MOST_LINKS = 16  # soft links in one path, as in HDF5 itself
 SHOWN = 20  # most names listed in an error
 COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # to a third of the size, and fast
 
@@ -43,51 +42,43 @@ class Hdf5File:
         try:
             with reading_as("HDF5", path):
                 self.handle = h5py.File(self._stream or path, "r", rdcc_nbytes=CHUNK_CACHE)
+                self._refuse_others()
         except BaseException:
             if self._stream is not None:
                 self._stream.close()
             raise
         self._bytes = int(self.handle.id.get_filesize())
-        self._groups: dict[str, Any] = {}  # by path: most of the time of a small file is spent on finding them
 
     @cached_property
     def source_id(self) -> int:
         """The fingerprint of the file; computed only when needed, since files of Pairton store ids."""
         return fingerprint(self.path)
 
-    def find(self, name: str) -> Any:
-        """The group or dataset at a path, or None; InputError if the path leads to another file."""
-        with reading_as("HDF5", self.path):
-            if name in self._groups:
-                return self._groups[name]
-            found, parts, links = self.handle, name.split("/"), 0
-            if (group := "/".join(parts[:-1])) in self._groups:
-                found, parts = self._groups[group], parts[-1:]
-            while parts:
-                part = parts.pop(0)
-                if part in ("", "."):
-                    continue
-                link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
-                if isinstance(link, h5py.SoftLink) and links < MOST_LINKS:
-                    found = self.handle if link.path.startswith("/") else found
-                    parts, links = link.path.split("/") + parts, links + 1
-                elif isinstance(link, h5py.HardLink):
-                    found = found[part]
-                elif isinstance(link, h5py.ExternalLink):
-                    raise self._elsewhere(name, "an external link")
-                else:
-                    return None
-            if isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
-                raise self._elsewhere(name, "a virtual dataset" if found.is_virtual else "external storage")
-            if isinstance(found, h5py.Group):
-                self._groups[name] = found
-            return found
+    def _refuse_others(self) -> None:
+        """Raise InputError if any group or dataset has its content in another file."""
 
-    def _elsewhere(self, name: str, how: str) -> InputError:
-        return InputError(
-            f"{self.path}: {name} includes data from other files ({how}), which are not read: "
-            "copy all data into one file, for example with h5repack or h5py"
-        )
+        def link(name: str, found: Any) -> str | None:
+            return f"{name} is an external link" if isinstance(found, h5py.ExternalLink) else None
+
+        def item(name: str, found: Any) -> str | None:  # each once; soft links lead to no others
+            if not isinstance(found, h5py.Dataset):
+                return None
+            how = "is a virtual dataset" if found.is_virtual else "has external storage" if found.external else ""
+            return f"{name} {how}" if how else None
+
+        if problem := self.handle.visititems_links(link) or self.handle.visititems(item):
+            raise InputError(
+                f"{self.path}: includes data from other files ({problem}), which are not read: copy all data into "
+                "one file, for example with h5repack or h5py"
+            )
+
+    def find(self, name: str) -> Any:
+        """The group or dataset at a path, or None."""
+        with reading_as("HDF5", self.path):
+            try:
+                return self.handle.get(name or "/")
+            except (OSError, RuntimeError):  # soft links that lead to one another
+                return None
 
     def __contains__(self, name: str) -> bool:
         return self.find(name) is not None

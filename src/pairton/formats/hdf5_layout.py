@@ -32,9 +32,10 @@ __all__ = ["KEPT", "Hdf5Source", "stored_rows"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
 KEPT = f"{COLUMNS}/"
-PLACES = (  # of a kept column: its own, and groups of SPANet and Topograph
+PLACES = (  # of a column that is named by the user: its own, and groups of SPANet and Topograph
     KEPT,
     "",
+    "INPUTS/",
     *(f"{group}/" for group in ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")),
     "delphes/",
 )
@@ -60,6 +61,8 @@ class Hdf5Source(ColumnSource):
         self._columns: dict[str, Any] = {}
         self._offsets: dict[str, npt.NDArray[np.int64]] = {}
         self._find_columns(options.keep)
+        for name in options.where.names:
+            self.datasets[f"where {name}"] = self._dataset(name.replace(".", "/"))
         self._prepare(file)
         self.datasets |= {data.name: data for data in (self._ids, self._weight) if data is not None}
         self.n_events = file.same_length(self.datasets)
@@ -87,8 +90,14 @@ class Hdf5Source(ColumnSource):
                 self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
                 self._columns[name] = file.dataset(f"{own}/values")
             else:
-                place = next((place for place in PLACES if file.is_dataset(f"{place}{name}")), "")
-                self._columns[name] = self.datasets[name] = file.dataset(f"{place}{name}")
+                self._columns[name] = self.datasets[name] = self._dataset(name)
+
+    def _dataset(self, name: str) -> Any:
+        place = next((place for place in PLACES if self.file.is_dataset(f"{place}{name}")), "")
+        return self.file.dataset(f"{place}{name}")
+
+    def read_named(self, rows: range, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self.file.read(self.datasets[f"where {name}"], rows.start, rows.stop) for name in names}
 
     def tag_jets(self, rows: range, jets: FlatObjects, scale: float) -> None:
         self._tags.complete(jets.fields, scale)

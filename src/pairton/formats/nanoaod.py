@@ -19,7 +19,7 @@ from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.root_files import RootFile
 from pairton.formats.taggers import Scores
-from pairton.formats.truth import GenRecord
+from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
 from pairton.formats.variations import choice
 from pairton.formats.writing import KEY
 
@@ -165,6 +165,7 @@ class NanoAOD(Format):
         "file has of mvaIso_WP80, mvaFall17V2Iso_WP80, cutBased >= 4",
         "muon_id": "conditions on fields of muons; default: tightId, pfRelIso04_all < 0.15",
         **OVERLAP_SETTINGS,
+        **TRUTH_SETTINGS,
         "met": "collection of missing energy; default: the first that the file has of PuppiMET, MET, PFMET",
     }
     reads_variations = True

@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats.base import Format, ReadOptions
+from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.columns import Chosen
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour
 from pairton.formats.flat_objects import Chunk, FlatObjects
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.physlite_met import SoftTerms, summed_met
+from pairton.formats.physlite_truth import TruthContainers
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import Scores
+from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
 from pairton.formats.variations import choice
 from pairton.topology import JET
 
@@ -108,7 +111,7 @@ FRACTIONS = {
 class PhysliteSource(ExperimentSource):
     scale = 1000.0
     units = "MeV"
-    truth_rows = 0  # these files do not have the decays of tops
+    truth_rows = DEFAULT_CHUNK
     field_names: ClassVar[dict[str, str]] = {"mass": "m", "flavour": "HadronConeExclTruthLabelID"}
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
@@ -153,6 +156,7 @@ class PhysliteSource(ExperimentSource):
             Flavour(kind, f"{CONTAINERS[kind][0]}{self.mark}", defaults)
             for kind, defaults in IDENTIFICATIONS.items()
         )
+        self.particles = TruthContainers(tree, self.mark)
         self.soft: SoftTerms | None = None
         if {JET, "met"} <= set(options.topology.kinds) and "met.pt" not in options.map:
             self.soft = SoftTerms.find(tree, self.mark)
@@ -239,6 +243,12 @@ class PhysliteSource(ExperimentSource):
         hard = (jets.fields["pt"] >= JVT_BELOW) | (abs(jets.fields["eta"]) >= JVT_ETA)
         return np.asarray(hard | (flag > JVT_CUT))
 
+    def record_columns(self) -> Sequence[str]:
+        return self.particles.columns
+
+    def record(self, rows: Chunk) -> GenRecord:
+        return self.particles.record(rows)
+
     def read_weights(self, rows: Chunk) -> npt.NDArray[np.float64] | None:
         if WEIGHTS not in self.info:
             return None
@@ -269,6 +279,7 @@ class Physlite(Format):
         "electron_id": "conditions on fields of electrons; default: DFCommonElectronsLHTight and isolation",
         "muon_id": "conditions on fields of muons; default: (quality & 3) <= 1 and isolation",
         **OVERLAP_SETTINGS,
+        **TRUTH_SETTINGS,
         "fractions": "CHARM or CHARM,TAU: fractions in the discriminant of a tagger, if they are not known",
     }
     reads_variations = True

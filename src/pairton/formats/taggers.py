@@ -27,6 +27,7 @@ from pairton.events.tags import (
     tables_of,
 )
 from pairton.formats.columns import Wanted
+from pairton.formats.working_points import working_point
 
 __all__ = ["BTag", "Filling", "Scores", "TagColumns", "Tagger"]
 
@@ -42,7 +43,7 @@ Flat = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class BTag:
-    """What `btag` asks for: TAGGER[:CUT], CUT, TABLE[:CUT] or none.
+    """What `btag` asks for: TAGGER[:CUT], CUT, TABLE[:CUT], TAGGER:FILE.json:POINT or none.
 
     >>> BTag.parse("PNetB:0.3").cut, BTag.parse("deepjet_2018:0.7").score, BTag.parse("none").none
     (0.3, 'btagDeepFlavB', True)
@@ -69,6 +70,9 @@ class BTag:
             cut: float | None = float(last)
         except ValueError:
             name, cut = (name, math.nan) if colon and not _is_table(text) else (text, None)
+            if (point := working_point(text)) is not None:
+                name, cut = point
+                text = f"{name}:{cut}"  # results state the cut
         if cut is not None and not math.isfinite(cut):
             raise ConfigError(f"--btag {text}: the cut {last!r} must be a number, as in TAGGER:0.5")
         if _is_table(name):

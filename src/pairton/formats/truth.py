@@ -26,10 +26,15 @@ from pairton.events.matching import (
 from pairton.topology import JET, Topology
 from pairton.topology.extras import labels_of
 
-__all__ = ["BadLabels", "GenRecord", "can_search", "clean_labels", "labels_to_truth", "small"]
+__all__ = ["TRUTH_SETTINGS", "BadLabels", "GenRecord", "can_search", "clean_labels", "labels_to_truth", "small"]
 
 Ints = npt.NDArray[np.int64]
 NO_OBJECT = 2**31 - 1
+RESONANCES = (6, 7, 8, 23, 24, 25, 32, 33, 34, 35, 36, 37)  # PDG codes
+TRUTH_SETTINGS = {
+    "truth": "hard (default: objects are matched to particles of the hard process) or last (to these particles "
+    "after they radiated)"
+}
 BLOCK = 8192  # events searched at once, so that their entries nearly fit in the cache
 
 
@@ -169,13 +174,27 @@ class GenRecord:
     eta: npt.NDArray[Any]
     phi: npt.NDArray[Any]
 
-    def truth(self, topology: Topology, objects: Objects, passes: Objects | None = None) -> npt.NDArray[np.int32]:
-        """(n, S): the position of each slot's object, among the objects that pass; -1 for none."""
+    @classmethod
+    def of(cls, counts: Ints, code: Ints, mother: Ints, eta: Any, phi: Any, hard: Any = False) -> GenRecord:
+        """A record whose hard process are resonances, what they decay to, and further entries (`hard`)."""
+        record = cls(counts, code, mother, is_one_of(code, RESONANCES) | hard, eta, phi)
+        up = record.mothers(np.arange(len(code)))
+        product = (up >= 0) & is_one_of(code[up], RESONANCES) if len(code) else record.hard
+        return replace(record, hard=record.hard | product)
+
+    def truth(
+        self, topology: Topology, objects: Objects, passes: Objects | None = None, last: bool = False
+    ) -> npt.NDArray[np.int32]:
+        """(n, S): the position of each slot's object, among the objects that pass; -1 for none.
+
+        last: match particles as they are after they radiated, not as in the hard process
+        """
         eta, phi = (np.full((len(self.counts), len(topology.slots)), np.nan, np.float32) for _ in range(2))
         for start in range(0, len(self.counts), BLOCK):
             stop = min(start + BLOCK, len(self.counts))
             part = self._part(slice(start, stop), slice(self._first[start], self._first[stop]))
             entries = part.slot_entries(topology)
+            entries = part.last_copies(entries) if last else entries
             row, slot = np.nonzero(entries >= 0)
             eta[start + row, slot] = part.eta[entries[row, slot]]
             phi[start + row, slot] = part.phi[entries[row, slot]]
@@ -193,6 +212,17 @@ class GenRecord:
         with_leptons = any(slot.kind != JET for slot in topology.slots)
         hard = self.hard | from_taus(self.code, self.hard, self.mothers) if with_leptons else self.hard
         return replace(self, hard=hard)._fill(topology)
+
+    def last_copies(self, entries: Ints) -> Ints:
+        """Follow entries, -1 for none, through copies of themselves: particles of the same code below them."""
+        every = np.arange(len(self.code) + 1)
+        below, up = every - (every == len(self.code)), self.mothers(every[:-1])  # the last one is for -1
+        below[-1] = -1
+        (copies,) = np.nonzero((up >= 0) & (up < every[:-1]) & (self.code[up] == self.code) if len(up) else up)
+        below[up[copies]] = copies
+        while not np.array_equal(entries, lower := below[entries]):
+            entries = lower
+        return entries
 
     def _fill(self, topology: Topology) -> Ints:
         chosen, event, parent = self._tree(topology)
