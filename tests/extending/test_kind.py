@@ -60,15 +60,15 @@ def test_photons_become_a_higgs(tmp_path):
 
 def test_a_kind_with_a_record_of_its_own(tmp_path):
     """Large jets: read with their substructure, and matched within a larger distance of their particle."""
-    register_kind(Kind("fatjet", fields=("tau21",), match_radius=0.8))
+    register_kind(Kind("largejet", fields=("tau21",), match_radius=0.8))
     try:
-        raw = {"name": "boosted", "event": ["H"], "particles": {"H": ["f"]}, "objects": {"f": "fatjet"}}
+        raw = {"name": "boosted", "event": ["H"], "particles": {"H": ["f"]}, "objects": {"f": "largejet"}}
         topology = parse_topology(raw)
         jets = {"pt": [[300.0]], "eta": [[0.6]], "phi": [[0.0]], "energy": [[400.0]], "tau21": [[0.3]]}
-        columns = {f"fatjet_{name}": values for name, values in jets.items()}
-        ak.to_parquet(ak.Array(columns), tmp_path / "fat.parquet")
-        events = pairton.read(tmp_path / "fat.parquet", topology=topology)
-        assert events.objects["fatjet"].tau21.tolist() == [[pytest.approx(0.3)]]
+        columns = {f"largejet_{name}": values for name, values in jets.items()}
+        ak.to_parquet(ak.Array(columns), tmp_path / "large.parquet")
+        events = pairton.read(tmp_path / "large.parquet", topology=topology)
+        assert events.objects["largejet"].tau21.tolist() == [[pytest.approx(0.3)]]
         assert match_slots(topology, events.objects, np.array([[0.0]]), np.array([[0.0]])).tolist() == [[0]]
     finally:
-        del KINDS["fatjet"]
+        del KINDS["largejet"]

@@ -28,6 +28,27 @@ def drawn(tables, events, dtype, seed=0):
     return scores, rng.normal(size=(len(tables.patterns), events)).astype(dtype)
 
 
+def test_overlaps_exclude_the_same_hypotheses_as_in_numpy():
+    particles, objects = {"H": [["b", "b"], ["J"]]}, {"J": "fatjet"}
+    topology = parse_topology({"name": "hh", "event": ["H", "H"], "particles": particles, "objects": objects})
+    tables = set_tables(topology, allowed_nodes(topology, (4, 2)))
+    scores, terms = drawn(tables, 3, np.float64)
+    overlaps = np.zeros((3, 6, 6), dtype=bool)
+    overlaps[0, 4, :2] = overlaps[1, 5, 3] = True
+    truth = hypotheses(tables, np.array([[0, 2, -1, -1, -1, 4]] * 3), overlaps=overlaps)
+    assert (truth.pattern >= 0).tolist() == [False, True, True]
+    sums, present = set_sums.marginals(tables, scores, terms, overlaps)
+    given = tensors(scores)
+    ours = log_sums(tables, given, torch.tensor(terms), torch.tensor(overlaps))
+    np.testing.assert_allclose(ours.detach().numpy(), sums, rtol=1e-11)
+    ours.logsumexp(dim=0).sum().backward()
+    for name, values in present.items():
+        np.testing.assert_allclose(given[name].grad.numpy(), values, rtol=1e-9, atol=1e-12)
+    chance = log_likelihood(tables, given, truth, torch.tensor(terms), torch.tensor(overlaps)).exp()
+    assert chance[0] == 0
+    assert chance[1] > 0
+
+
 def tensors(scores):
     return {name: torch.tensor(values, requires_grad=True) for name, values in scores.items()}
 

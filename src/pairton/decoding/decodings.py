@@ -138,7 +138,7 @@ class Decoding:
     check: Callable[[Any], None] = lambda model: None  # raises an error if it does not fit a model
     reads: str = "edges"  # the outputs that it needs, by the start of their names
     fitted_as: str | None = None  # another decoding whose fitted temperatures it uses
-    knows_missing: bool = False  # it takes a `Question`, and events with fewer objects than slots
+    knows_missing: bool = False  # it takes a `Question`, merged particles, and fewer objects than slots
     width: int | None = None  # hypotheses per event; another number is part of the name, as in beam:5
 
     def n_temperatures(self, topology: Topology) -> int:
@@ -209,6 +209,8 @@ def decode(
         raise ConfigError(f"a beam of {width} has no single chain to record: use steps")
     if not (question.is_default or run.knows_missing):
         raise ConfigError(f"{decoding} decoding takes no other answer, absent particles or prior: use exact")
+    if not run.knows_missing:
+        topology.refuse_merged(f"{decoding} decoding")
     count, (least, most) = run.n_temperatures(topology), TEMPERATURES
     values = (1.0,) * count if temperatures is None else tuple(float(value) for value in temperatures)
     if len(values) != count or not all(least <= value <= most for value in values):

@@ -29,6 +29,7 @@ from pairton.topology.vocabulary import parts_of
 
 __all__ = ["Sums", "by_layout", "packed", "sums_of", "unpacked"]
 
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 DEFAULT_QUESTION = Question()
@@ -75,11 +76,12 @@ class Sums:
     """The sums over all hypotheses, for events of one layout."""
 
     tables: SetTables
-    scores: dict[str, npt.NDArray[Any]]  # type -> (C, B)
+    scores: dict[str, npt.NDArray[Any]]  # form -> (C, B)
     terms: npt.NDArray[Any] | None  # (patterns, B): pattern terms of the score
     log_sums: Floats  # (patterns, B)
-    present: dict[str, Floats]  # type -> (C, B): probability of each candidate
+    present: dict[str, Floats]  # form -> (C, B): probability of each candidate
     question: Question = field(default_factory=Question)
+    overlaps: Bools | None = None  # (B, N, N): objects that are not in one hypothesis
 
     @property
     def log_normaliser(self) -> Floats:
@@ -110,7 +112,7 @@ class Sums:
     def listed(self, k: int) -> Best:
         """The k most probable hypotheses among those that may be the answer."""
         return self._in_one_topology(
-            lambda part, patterns: best(self.tables, self.scores, self.terms, k, patterns)
+            lambda part, patterns: best(self.tables, self.scores, self.terms, k, patterns, self.overlaps)
         )
 
     def answer(self) -> Best:
@@ -127,7 +129,7 @@ class Sums:
         excluded = {name: np.isneginf(scores) for name, scores in self.scores.items()}
         gain = {name: np.where(excluded[name], -np.inf, p - cost) for name, p in self.present.items()}
         possible = np.where(np.isneginf(self.log_sums), -np.inf, 0.0)
-        most = best(self.tables, gain, possible, patterns=patterns)
+        most = best(self.tables, gain, possible, patterns=patterns, overlaps=self.overlaps)
         same = hypotheses(self.tables, most.assignment[:, 0], part)
         return most._replace(score=log_scores(self.tables, self.scores, same, self.terms)[:, None])
 
@@ -156,6 +158,7 @@ def sums_of(
     outputs: Outputs,
     temperature: float = 1.0,
     question: Question = DEFAULT_QUESTION,
+    overlaps: Bools | None = None,
 ) -> Sums:
     """Sum over all hypotheses, for events of one layout; the outputs of the network have no padding.
 
@@ -171,7 +174,7 @@ def sums_of(
         terms = None if terms is None else terms / np.float32(temperature)
     if terms is not None and question.prior:
         terms = terms + question.log_prior(topology)[:, None]
-    return Sums(tables, scores, terms, *marginals(tables, scores, terms), question)
+    return Sums(tables, scores, terms, *marginals(tables, scores, terms, overlaps), question, overlaps)
 
 
 def run_exact(task: Task) -> Decoded:
@@ -185,9 +188,12 @@ def run_exact(task: Task) -> Decoded:
             "use a model that was trained with network.patterns"
         )
     for layout, rows, order, part in by_layout(nodes, outputs):
-        if "patterns" not in outputs and (np.array(layout) < topology.slots_per_kind).any():
+        if "patterns" not in outputs and not nodes[rows[:1]].can_fill(topology).all():
             continue
-        sums = sums_of(topology, layout, part, task.temperatures[0], question)
+        overlaps = nodes.overlaps
+        if overlaps is not None:
+            overlaps = overlaps[rows[:, None, None], order[:, :, None], order[:, None]]
+        sums = sums_of(topology, layout, part, task.temperatures[0], question, overlaps)
         answer = sums.answer()
         # the map preserves the order of nodes, so the canonical order stays
         result.assignment[rows] = unpacked(answer.assignment, order)[:, 0]

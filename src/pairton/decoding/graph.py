@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.topology import Particle, Topology
+from pairton.topology.assignments import present
 
 __all__ = [
     "EDGE",
@@ -37,7 +38,7 @@ def adjacency(topology: Topology, assignment: Ints, mask: Bools) -> tuple[Tokens
     """The true adjacency matrices, and which of their entries are known: two (B, T, N, N) arrays.
 
     Off the diagonal, 1 means that two objects belong to the same particle of the type. On the diagonal, 1 means
-    that an object belongs to no particle of the type. If every slot is filled, all entries between the nodes of
+    that an object belongs to no particle of the type. If all particles are there, all entries between the nodes of
     `mask` (B, N) are known. If not, only those between assigned nodes are: any other node may be the missing one.
 
     >>> from pairton.topology import load_topology
@@ -55,13 +56,13 @@ def adjacency(topology: Topology, assignment: Ints, mask: Bools) -> tuple[Tokens
     labelled = np.zeros(mask.shape, dtype=bool)
     for slot in range(len(topology.slots)):
         _enter(labelled, assignment, found[:, slot], slot, True)
-    complete: Bools = np.all(found, axis=1, keepdims=True)
+    complete = present(topology, assignment)[:, [root.index for root in topology.roots]].all(axis=1, keepdims=True)
     certain = np.where(complete, mask, labelled)  # (B, N)
     edges = []
     for name in topology.types:
         member = np.full(mask.shape, _NONE, dtype=np.int8)
         for k, particle in enumerate(topology.of_type(name)):
-            for slot in particle.slots:
+            for slot in particle.span:
                 _enter(member, assignment, found[:, slot], slot, k)
         same = (member[:, :, None] == member[:, None, :]) & (member[:, :, None] >= 0)
         _set_diagonal(same, member == _NONE)

@@ -23,7 +23,7 @@ Masks = npt.NDArray[np.uint64]  # sets of objects
 
 
 class RowIndex:
-    """Finds rows of integers from 0 to `base` - 1 in a table (C, columns) of different rows."""
+    """Finds rows of integers from -1 to `base` - 1 in a table (C, columns) of different rows."""
 
     def __init__(self, table: Ints, base: int) -> None:
         keys = keys_of(table, base)
@@ -36,7 +36,7 @@ class RowIndex:
             return np.full(len(rows), -1)
         keys = keys_of(rows, self._base)
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        same = (self._keys[place] == keys) & ((rows >= 0) & (rows < self._base)).all(axis=1)
+        same = (self._keys[place] == keys) & ((rows >= -1) & (rows < self._base)).all(axis=1)
         return np.where(same, self.order[place], -1)
 
 
@@ -44,7 +44,7 @@ def keys_of(rows: Ints, base: int) -> npt.NDArray[np.int64]:
     """(C,): one integer that sorts like the row."""
     key = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
-        key = key * base + column
+        key = key * (base + 1) + column + 1
     return key
 
 
@@ -79,5 +79,6 @@ def index_table(group: Index, value: Index, n: int, fill: int) -> Table:
 
 
 def masks_of(objects: Ints) -> Masks:
-    """(C,): each row of objects (C, slots) as a set."""
-    return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))
+    """(C,): each row of objects (C, slots) as a set; -1 is none."""
+    bits = np.where(objects >= 0, np.uint64(1) << np.maximum(objects, 0).astype(np.uint64), np.uint64(0))
+    return np.asarray(np.bitwise_or.reduce(bits, axis=1))

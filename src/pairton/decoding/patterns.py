@@ -12,6 +12,7 @@ multiplied. `Spec` describes such a product.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,27 +39,31 @@ COMPLETE, INCOMPLETE = "complete", "incomplete"  # groups in a prior: patterns w
 
 
 class Spec(NamedTuple):
-    """A factor of the sums: the particles of one type, or left times right; a power of left if degree > 1."""
+    """A factor of the sums: the particles of one form, or left times right; a power of left if degree > 1."""
 
-    type: str
+    form: str
     left: Spec | None = None
     right: Spec | None = None
     degree: int = 1
 
 
 class Pattern(NamedTuple):
-    """Which particles are present: the highest one of each branch, and the slots that it fills."""
+    """Which particles are present, and how: the highest form of each branch, and the slots that it fills."""
 
     name: str
     entry: int  # index of its factor in `Plan.specs`; -1 if nothing is present
-    placed: tuple[tuple[str, int], ...]  # type and first slot, in the order of the factors of the product
+    placed: tuple[tuple[str, int], ...]  # form and first slot, in the order of the factors of the product
     complete: bool
     part: int = 0  # index of its topology in a mixture
 
     @property
     def key(self) -> str:
         """Its name in the columns of a result: t_W for t + W, or ttbar_allhad_t_W in a mixture."""
-        return self.name.replace(" + ", "_").replace(": ", "_").replace(".", "_")
+        return re.sub(r"\W+", "_", self.name)
+
+    def filled(self, topology: Topology) -> list[int]:
+        """The slots that its particles fill."""
+        return [first + k for name, first in self.placed for k in topology.forms[name].filled]
 
     def needs(self, topology: Topology) -> tuple[int, ...]:
         """How many objects of each kind its particles need.
@@ -68,11 +73,7 @@ class Pattern(NamedTuple):
         >>> {pattern.key: pattern.needs(semilep) for pattern in plan_of(semilep).patterns[:2]}
         {'t_tl': (4, 1, 0), 't': (3, 0, 0)}
         """
-        taken = Counter(
-            topology.slots[slot].kind
-            for name, first in self.placed
-            for slot in range(first, first + len(topology.of_type(name)[0].slots))
-        )
+        taken = Counter(topology.slots[slot].kind for slot in self.filled(topology))
         return tuple(taken[kind] for kind in topology.kinds)
 
 
@@ -80,10 +81,11 @@ class _Option(NamedTuple):
     paths: tuple[str, ...]  # paths of types, such as t.W, to the highest present particles
     spec: Spec | None  # None: nothing is present
     placed: tuple[tuple[str, int], ...]
+    complete: bool  # whether all of these products are present
 
 
 class Plan:
-    """The patterns of a topology, the complete one first, and the factors that they need, each once.
+    """The patterns of a topology, the first of them complete, and the factors that they need, each once.
 
     A mixture has the patterns of each of its topologies, one topology after the other.
     """
@@ -94,14 +96,14 @@ class Plan:
         patterns: list[Pattern] = []
         for number, part in enumerate(parts_of(topology)):
             roots = [topology.particles[index] for index in part.roots]
-            options = self._choices([(root.type, root.slots[0], root.type) for root in roots])
+            options = self._choices([(root.type, root.span[0], root.type) for root in roots])
             names = [tuple(path.split(".")[-1] for path in option.paths) for option in options]
             if len(set(names)) < len(names):  # one type in several places
                 names = [option.paths for option in options]
             prefix = f"{part.topology.name}: " if topology.alternatives else ""
             patterns += [
-                Pattern(f"{prefix}{' + '.join(name) or 'nothing'}", self.number(o.spec), o.placed, k == 0, number)
-                for k, (name, o) in enumerate(zip(names, options, strict=True))
+                Pattern(f"{prefix}{' + '.join(name) or 'nothing'}", self.number(spec), placed, complete, number)
+                for name, (_, spec, placed, complete) in zip(names, options, strict=True)
             ]
         self.patterns = tuple(patterns)
 
@@ -114,15 +116,20 @@ class Plan:
         return self.specs.setdefault(spec, len(self.specs))
 
     def _options(self, type_name: str, path: str) -> list[_Option]:
-        """The particle itself, or every combination of particles below it that does not make it present."""
-        itself = _Option((path,), Spec(type_name), ((type_name, 0),))
+        """The particle in each form, and every combination of particles below it that does not make it present."""
+        above = path.removesuffix(type_name)
+        itself = [
+            _Option((f"{above}{form.name}",), Spec(form.name), ((form.name, 0),), True)
+            for form in self._topology.forms_of(type_name)
+        ]
         if self._complete_only:
-            return [itself]
+            return itself
         particle = self._topology.of_type(type_name)[0]
         below = [self._topology.particles[child] for child in particle.children]
-        offset = particle.slots[0]
-        choices = self._choices([(p.type, p.slots[0] - offset, f"{path}.{p.type}") for p in below])
-        return [itself, *(choices if particle.own_slots else choices[1:])]  # the first choice has all children
+        offset = particle.span[0]
+        choices = self._choices([(p.type, p.span[0] - offset, f"{path}.{p.type}") for p in below])
+        rest = [o._replace(complete=False) for o in choices if particle.own_slots or not o.complete]
+        return [*itself, *rest]
 
     def _choices(self, products: Sequence[tuple[str, int, str]]) -> list[_Option]:
         """All choices of one option per product (type, first slot, path), regardless of order for equal types."""
@@ -148,7 +155,8 @@ def plan_of(topology: Topology, complete_only: bool = False) -> Plan:
 def _together(parts: Sequence[_Option]) -> _Option:
     paths = tuple(path for part in parts for path in part.paths)
     placed = tuple(place for part in parts for place in part.placed)
-    return _Option(paths, reduce(_times, [part.spec for part in parts], None), placed)
+    spec = reduce(_times, [part.spec for part in parts], None)
+    return _Option(paths, spec, placed, all(part.complete for part in parts))
 
 
 def _interchangeable(options: Sequence[_Option], slots: Sequence[int]) -> _Option:

@@ -8,8 +8,9 @@ pass sums with multiplication and addition, or finds the best hypothesis with ad
 pass gives the probability of every candidate.
 
 Sums are made in double precision, relative to the best candidate of each type. Events in which that underflows are
-repeated with logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per
-type: the own score of each candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
+repeated with logarithms. Shapes: B events, C candidates of a form, P patterns, S slots, N objects. Scores are
+(C, B) per form: the own score of each candidate, without those of the particles below it; -inf excludes it. Terms
+are (P, B). Objects that overlap (B, N, N), a large jet and a jet inside it, are not in one hypothesis.
 """
 
 from __future__ import annotations
@@ -20,16 +21,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.index_tables import Table
+from pairton.decoding.index_tables import Table, masks_of
 from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
 from pairton.topology.assignments import canonical
 
-__all__ = ["Best", "best", "log_normaliser", "log_scores", "log_sums", "marginals", "probabilities"]
+__all__ = [
+    "Best",
+    "best",
+    "blocked_sets",
+    "log_normaliser",
+    "log_scores",
+    "log_sums",
+    "marginals",
+    "probabilities",
+]
 
 MEMORY = 32_000_000  # bytes of sums held at a time; marginals and lists of best hypotheses need twice as much
 CHUNK = 32_768  # terms summed at a time, so that they fit in the cache of a core
 SMALLEST = 1e-250  # a smaller sum may have lost terms to underflow
 
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[Any]
 Double = npt.NDArray[np.float64]
 Scores = Mapping[str, Floats]
@@ -70,36 +81,67 @@ def _fold(semiring: _Semiring, *factors: tuple[Table, Double]) -> Double:
     return result
 
 
-def _inside(tables: SetTables, totals: Scores, semiring: _Semiring, needed: Sequence[bool]) -> list[Double]:
+def blocked_sets(tables: SetTables, overlaps: Bools | None) -> dict[int, Bools]:
+    """Entry of each pattern -> (n, B): whether a set has two objects that overlap; empty if none ever do.
+
+    The sets of a pattern's entry hold all its objects, so that other entries need not be looked at.
+    """
+    if overlaps is None or not overlaps.any():
+        return {}
+    pairs = np.argwhere(overlaps.any(axis=0))  # (Q, 2)
+    there = overlaps[:, pairs[:, 0], pairs[:, 1]].T.astype(np.float32)  # (Q, B)
+    both = masks_of(pairs)
+    return {
+        k: np.asarray(((tables.entries[k].masks[:, None] & both) == both).astype(np.float32) @ there > 0)
+        for k in {pattern.entry for pattern in tables.patterns if pattern.entry >= 0}
+    }
+
+
+def _inside(
+    tables: SetTables,
+    totals: Scores,
+    semiring: _Semiring,
+    blocked: Mapping[int, Bools],
+    needed: Sequence[bool] | None = None,
+) -> list[Double]:
     """The value of every set of objects, (n + 1, B), for each entry of the tables."""
     values: list[Double] = []
-    for entry, wanted in zip(tables.entries, needed, strict=True):
-        if not wanted:
+    for k, entry in enumerate(tables.entries):
+        if needed is not None and not needed[k]:
             values.append(np.zeros((0, 0)))
             continue
-        factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+        factors = [totals[entry.form]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
         values.append(_fold(semiring, *zip(entry.ways, factors, strict=True)))
+        if k in blocked:
+            values[-1][:-1][blocked[k]] = semiring.zero
     return values
 
 
 def _outside(
-    tables: SetTables, inside: Sequence[Double], weights: Double, semiring: _Semiring
+    tables: SetTables,
+    inside: Sequence[Double],
+    weights: Double,
+    semiring: _Semiring,
+    blocked: Mapping[int, Bools],
 ) -> dict[str, Double]:
-    """Type -> (C, B): the cofactor of each candidate as a highest particle; `weights` (P, B) are of patterns."""
+    """Form -> (C, B): the cofactor of each candidate as a highest particle; `weights` (P, B) are of patterns."""
     outer: dict[int, Double] = {}  # cofactors of entries: (n + 1, B), or (1, B) if equal for all sets
 
     def add(entry: int, value: Double) -> None:
         outer[entry] = semiring.plus(outer[entry], value) if entry in outer else value
 
     for pattern, weight in zip(tables.patterns, weights, strict=True):
-        if pattern.entry >= 0:
+        if pattern.entry in blocked:
+            few = np.where(blocked[pattern.entry], semiring.zero, weight)
+            add(pattern.entry, np.concatenate([few, np.full_like(weight[None], semiring.zero)]))
+        elif pattern.entry >= 0:
             add(pattern.entry, weight[None])
     result: dict[str, Double] = {}
     for k, entry in reversed(list(enumerate(tables.entries))):
         if (cofactor := outer.pop(k, None)) is None:
             continue  # a lower power that is no pattern of its own
         if isinstance(entry, Leaf):
-            result[entry.type] = cofactor[entry.set_of] if len(cofactor) > 1 else cofactor
+            result[entry.form] = cofactor[entry.set_of] if len(cofactor) > 1 else cofactor
             continue
         sides = [(entry.left, entry.right), (entry.right, entry.left)]
         # the derivative of a power by its base already contains the lower powers
@@ -114,7 +156,9 @@ def _outside(
 # -- sums --------------------------------------------------------------------------------------------------
 
 
-def log_sums(tables: SetTables, scores: Scores, terms: Floats | None = None) -> Double:
+def log_sums(
+    tables: SetTables, scores: Scores, terms: Floats | None = None, overlaps: Bools | None = None
+) -> Double:
     """(P, B): log of the sum of exp S over the hypotheses of each pattern; -inf where there is none.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
@@ -125,7 +169,7 @@ def log_sums(tables: SetTables, scores: Scores, terms: Floats | None = None) -> 
     >>> np.exp(log_sums(tables, zero))[:, 0].round().tolist()  # numbers of hypotheses
     [90.0, 180.0, 60.0, 45.0, 15.0, 1.0]
     """
-    parts = [_summed(tables, scores, terms, rows, False)[0] for rows in _blocks(tables, scores)]
+    parts = [_summed(tables, scores, terms, overlaps, rows, False)[0] for rows in _blocks(tables, scores)]
     return np.concatenate(parts, axis=1)
 
 
@@ -134,8 +178,10 @@ def log_normaliser(sums: Floats) -> Double:
     return np.asarray(np.logaddexp.reduce(sums, axis=0, dtype=np.float64))
 
 
-def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) -> tuple[Double, dict[str, Double]]:
-    """`log_sums` (P, B), and the probability (C, B) that each candidate of a type is present in the event.
+def marginals(
+    tables: SetTables, scores: Scores, terms: Floats | None = None, overlaps: Bools | None = None
+) -> tuple[Double, dict[str, Double]]:
+    """`log_sums` (P, B), and the probability (C, B) that each candidate of a form is present in the event.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -145,29 +191,41 @@ def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) ->
     >>> present["H"][:, 0].round(6).tolist()
     [0.2, 0.2, 0.2, 0.2, 0.2, 0.2]
     """
-    parts = [_summed(tables, scores, terms, rows, True) for rows in _blocks(tables, scores)]
+    parts = [_summed(tables, scores, terms, overlaps, rows, True) for rows in _blocks(tables, scores)]
     present = {name: np.concatenate([found[name] for _, found in parts], axis=1) for name in tables.candidates}
     return np.concatenate([sums for sums, _ in parts], axis=1), present
 
 
 def _summed(
-    tables: SetTables, scores: Scores, terms: Floats | None, rows: slice, with_present: bool
+    tables: SetTables,
+    scores: Scores,
+    terms: Floats | None,
+    overlaps: Bools | None,
+    rows: slice,
+    with_present: bool,
 ) -> tuple[Double, dict[str, Double]]:
     """For a block of events: log sums (P, B), and on request the probability (C, B) of every candidate."""
     totals = _totals(tables, scores, rows)
     added = np.zeros((len(tables.patterns), 1)) if terms is None else terms[:, rows].astype(np.float64)
-    sums, found, lost = _solved(tables, totals, added, _LINEAR, with_present)
+    blocked = blocked_sets(tables, None if overlaps is None else overlaps[rows])
+    sums, found, lost = _solved(tables, totals, added, _LINEAR, blocked, with_present)
     if len(lost):
         few = {name: total[:, lost] for name, total in totals.items()}
         added = np.broadcast_to(added, sums.shape)[:, lost]
-        sums[:, lost], again, _ = _solved(tables, few, added, _LOG, with_present)
+        blocked = {k: sets[:, lost] for k, sets in blocked.items()}
+        sums[:, lost], again, _ = _solved(tables, few, added, _LOG, blocked, with_present)
         for name, values in again.items():
             found[name][:, lost] = values
     return sums, found
 
 
 def _solved(
-    tables: SetTables, totals: Scores, terms: Double, semiring: _Semiring, with_present: bool
+    tables: SetTables,
+    totals: Scores,
+    terms: Double,
+    semiring: _Semiring,
+    blocked: Mapping[int, Bools],
+    with_present: bool,
 ) -> tuple[Double, dict[str, Double], npt.NDArray[np.intp]]:
     """`_summed` in linear or logarithmic numbers, and the events in which linear numbers underflow."""
     events = next(iter(totals.values())).shape[1]
@@ -179,7 +237,7 @@ def _solved(
         for row, pattern in zip(shift, tables.patterns, strict=True):
             for name, _ in pattern.placed:
                 row += tops[name]
-    inside = _inside(tables, values, semiring, [True] * len(tables.entries))
+    inside = _inside(tables, values, semiring, blocked)
     last = np.full_like(shift, 1.0 if semiring is _LINEAR else 0.0)  # (P, B); "nothing present" is one hypothesis
     for row, pattern in zip(last, tables.patterns, strict=True):
         if pattern.entry >= 0:
@@ -192,16 +250,17 @@ def _solved(
             return sums, {}, lost
         share = sums - log_normaliser(sums)
         weights = np.exp(share) / last if semiring is _LINEAR else share - last
-    outside = _outside(tables, inside, np.where(np.isneginf(sums), semiring.zero, weights), semiring)
+    weights = np.where(np.isneginf(sums), semiring.zero, weights)
+    outside = _outside(tables, inside, weights, semiring, blocked)
     return sums, _present(tables, values, outside, semiring), lost
 
 
 def _present(
     tables: SetTables, values: Scores, outside: Mapping[str, Double], semiring: _Semiring
 ) -> dict[str, Double]:
-    """Type -> (C, B): the probability that a candidate is present, as a highest particle or inside one."""
+    """Form -> (C, B): the probability that a candidate is present, as a highest particle or inside one."""
     padded = {}
-    for name in reversed(tables.topology.types):  # parents first
+    for name in reversed(list(tables.candidates)):  # parents first
         padded[name] = np.zeros(values[name].shape)
         if name in outside:
             highest = semiring.times(values[name][:-1], outside[name])
@@ -212,7 +271,7 @@ def _present(
 
 
 def _totals(tables: SetTables, scores: Scores, rows: slice) -> dict[str, Double]:
-    """Type -> (C + 1, B), for a block of events: scores including the particles below; the last row is -inf."""
+    """Form -> (C + 1, B), for a block of events: scores including the particles below; the last row is -inf."""
     totals: dict[str, Double] = {}
     for name, known in tables.candidates.items():
         own = scores[name][:, rows]
@@ -254,9 +313,9 @@ def probabilities(tables: SetTables, present: Scores, chosen: Hypotheses) -> Dou
     rows = np.arange(len(chosen.pattern))
     result = np.full((len(rows), len(tables.topology.particles)), np.nan)
     for name, found in chosen.candidates.items():
-        places = [particle.index for particle in tables.topology.of_type(name)]
+        places = [particle.index for particle in tables.topology.of_type(tables.topology.forms[name].type)]
         if len(present[name]):
-            result[:, places] = np.where(found >= 0, present[name][found, rows], np.nan).T
+            result[:, places] = np.where(found >= 0, present[name][found, rows], result[:, places].T).T
     return result
 
 
@@ -277,6 +336,7 @@ def best(
     terms: Floats | None = None,
     k: int = 1,
     patterns: Sequence[int] | None = None,
+    overlaps: Bools | None = None,
 ) -> Best:
     """The k best hypotheses of all patterns, or of some; the rest, if there are fewer, have a score of -inf.
 
@@ -293,7 +353,8 @@ def best(
     needed, blocks = tables.needed(numbers), []
     for rows in _blocks(tables, scores):
         totals = _totals(tables, scores, rows)
-        inside = _inside(tables, totals, _MAX, needed)
+        blocked = blocked_sets(tables, None if overlaps is None else overlaps[rows])
+        inside = _inside(tables, totals, _MAX, blocked, needed)
         events, each = rows.stop - rows.start, []
         for number in numbers:
             values, slots = _best_of(tables, totals, inside, number, k, events)
@@ -329,7 +390,7 @@ def _best_of(
         sets = np.minimum(sets, max(len(entry.masks) - 1, 0))  # indices after the last have value -inf
         parts = [table[:, sets].transpose(1, 2, 0).astype(np.intp) for table in entry.ways]  # (B, k, K)
         if isinstance(entry, Leaf):
-            options = totals[entry.type][parts[0], row]
+            options = totals[entry.form][parts[0], row]
         else:
             options = inside[entry.left][parts[0], row] + inside[entry.right][parts[1], row]
         with np.errstate(invalid="ignore"):

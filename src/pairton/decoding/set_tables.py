@@ -43,8 +43,8 @@ from pairton.decoding.index_tables import (
 from pairton.decoding.patterns import Pattern, plan_of
 from pairton.errors import ModelError
 from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
-from pairton.topology import Layout, Topology
-from pairton.topology.assignments import canonical, canonical_within, present
+from pairton.topology import Form, Layout, Topology
+from pairton.topology.assignments import canonical, canonical_within, states
 
 __all__ = [
     "MAX_SUMS",
@@ -70,10 +70,10 @@ Allowed = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Every choice of objects for one type of particle, ordered by the set of objects as a binary number."""
+    """Every choice of objects for one form of a particle, ordered by the set of objects as a binary number."""
 
-    objects: npt.NDArray[np.int8]  # (C, slots of the type), interchangeable products in canonical order
-    children: tuple[tuple[str, Index], ...]  # for each child its type and its candidate (C,)
+    objects: npt.NDArray[np.int8]  # (C, span of the type), interchangeable products in canonical order; -1: empty
+    children: tuple[tuple[str, Index], ...]  # for each child its form and its candidate (C,)
     base: int  # number of objects that there may be
 
     @cached_property
@@ -91,9 +91,9 @@ class Candidates:
 
 
 class Leaf(NamedTuple):
-    """The sets of objects of one particle type."""
+    """The sets of objects of one form of a particle."""
 
-    type: str
+    form: str
     masks: Masks  # (n,), increasing
     ways: tuple[Table]  # (K, n): candidates with these objects
     set_of: Index  # (C,): the set of each candidate
@@ -150,9 +150,9 @@ class SetTables:
     """
 
     topology: Topology
-    candidates: Mapping[str, Candidates]  # of every type, children before parents
+    candidates: Mapping[str, Candidates]  # of every form, children before parents
     entries: tuple[Leaf | Product, ...]  # factors before products
-    patterns: tuple[Pattern, ...]  # the complete one first; in a mixture, for one topology after the other
+    patterns: tuple[Pattern, ...]  # a complete one first; in a mixture, for one topology after the other
     derived: dict[int, Any] = field(default_factory=dict, repr=False)  # cache of `terms.score_terms`, by nodes
 
     def bytes_of(self) -> int:
@@ -164,7 +164,7 @@ class SetTables:
 
     @cached_property
     def parents(self) -> dict[str, dict[str, Table]]:
-        """Type -> parent type -> (K, C): the parent's candidates that contain each candidate of the type."""
+        """Form -> parent's form -> (K, C): the parent's candidates that contain each candidate of the form."""
         result: dict[str, dict[str, Table]] = {name: {} for name in self.candidates}
         for parent, known in self.candidates.items():
             for child in {name for name, _ in known.children}:
@@ -178,8 +178,7 @@ class SetTables:
     def _pattern_index(self) -> RowIndex:
         filled = np.zeros((len(self.patterns), len(self.topology.slots)), dtype=bool)
         for row, pattern in zip(filled, self.patterns, strict=True):
-            for name, first in pattern.placed:
-                row[first : first + self.candidates[name].objects.shape[1]] = True
+            row[pattern.filled(self.topology)] = True
         parts = np.array([pattern.part for pattern in self.patterns])
         return RowIndex(_part_and_slots(self.topology, filled, parts), max(2, parts.max() + 1))
 
@@ -188,7 +187,7 @@ class SetTables:
         return self._pattern_index.find(_part_and_slots(self.topology, filled, part))
 
     def patterns_of(self, part: int, complete: bool = False) -> list[int]:
-        """The patterns of one topology of a mixture, or only its complete one."""
+        """The patterns of one topology of a mixture, or only its complete ones."""
         return [k for k, p in enumerate(self.patterns) if p.part == part and (p.complete or not complete)]
 
     def needed(self, patterns: Sequence[int]) -> list[bool]:
@@ -207,18 +206,20 @@ def _part_and_slots(topology: Topology, filled: npt.NDArray[np.bool_], part: Int
 
 
 class Hypotheses(NamedTuple):
-    """Hypotheses as indices: pattern (B,), candidates (particles, B) per type; -1 for absent or impossible."""
+    """Hypotheses as indices: pattern (B,), candidates (particles, B) per form; -1 for absent or impossible."""
 
     pattern: Index
     candidates: dict[str, Index]
 
 
-def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hypotheses:
+def hypotheses(
+    tables: SetTables, assignment: Ints, part: Ints | int = 0, overlaps: npt.NDArray[np.bool_] | None = None
+) -> Hypotheses:
     """The hypothesis of each assignment (B, S); objects of particles that are not present are ignored.
 
-    part: the index of each event's topology in a mixture, (B,) or one for all.
-    The pattern is -1 where the assignment uses an object twice or in a slot that cannot take it, and where a
-    particle is absent but the tables are for complete events.
+    part: the index of each event's topology in a mixture, (B,) or one for all. overlaps: see `set_sums`.
+    The pattern is -1 where the assignment uses an object twice, in a slot that cannot take it or with one that
+    overlaps, and where a particle is absent but the tables are for complete events.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -228,17 +229,25 @@ def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hyp
     (['t + t', 'W'], [[14, 0], [0, -1]])
     """
     topology, assignment = tables.topology, np.asarray(assignment)
-    is_present = present(topology, assignment)  # (B, P)
-    kept = np.where(is_present[:, [slot.particle for slot in topology.slots]], assignment, -1)
+    state = states(topology, assignment)  # (B, P)
+    merged = np.array([slot.merged for slot in topology.slots])
+    kept = np.where(state[:, [slot.particle for slot in topology.slots]] == 1 + merged, assignment, -1)
     in_order = np.sort(kept, axis=1)
     valid = ~((in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)).any(axis=1)
+    if overlaps is not None:
+        row, used = np.arange(len(kept))[:, None, None], kept >= 0
+        shared = overlaps[row, kept[:, :, None], kept[:, None]] & used[:, :, None] & used[:, None]
+        valid &= ~shared.any(axis=(1, 2))
     candidates = {}
-    for name, known in tables.candidates.items():
+    for name in topology.types:
         places = topology.of_type(name)
-        there = is_present[:, [p.index for p in places]].T
-        index = np.stack([known.find(canonical_within(topology, p, kept)) for p in places])
-        candidates[name] = np.where(there, index, -1)
-        valid &= ~(there & (index < 0)).any(axis=0)
+        there = state[:, [p.index for p in places]].T > 0
+        objects = [canonical_within(topology, p, kept) for p in places]
+        for form in topology.forms_of(name):
+            index = np.stack([tables.candidates[form.name].find(rows) for rows in objects])
+            candidates[form.name] = np.where(there, index, -1)
+            there = there & (index < 0)  # in another form
+        valid &= ~there.any(axis=0)
     return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0, part), -1), candidates)
 
 
@@ -289,11 +298,17 @@ def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False
     contents: list[Counter[tuple[int, ...]]] = []  # per factor: number of objects by allowed nodes
     total = 0
     for spec in plan.specs:
-        if spec.type:
-            particle = topology.of_type(spec.type)[0]
-            contents.append(Counter(allowed[slot] for slot in particle.slots))
-            groups = [g for g in topology.sibling_groups if {s for slots in g for s in slots} <= {*particle.slots}]
-            orders = prod(factorial(len(group)) for group in groups)
+        if spec.form:
+            form = topology.forms[spec.form]
+            span = topology.of_type(form.type)[0].span
+            filled = {span[k] for k in form.filled}
+            contents.append(Counter(allowed[slot] for slot in filled))
+            alike = [  # numbers of interchangeable products in the same form
+                Counter(tuple(slot in filled for slot in slots) for slots in group if filled & {*slots})
+                for group in topology.sibling_groups
+                if {slot for slots in group for slot in slots} <= {*span}
+            ]
+            orders = prod(factorial(count) for counts in alike for count in counts.values())
             total += prod(perm(len(nodes), count) for nodes, count in contents[-1].items()) // orders
         else:
             left, right = (contents[plan.number(side)] for side in (spec.left, spec.right))
@@ -337,53 +352,62 @@ def _make_tables(topology: Topology, allowed: Allowed, complete_only: bool) -> S
             f"{topology.name} with {len(objects)} objects needs {count} sums per event, more than the bound of "
             f"{MAX_SUMS}: keep fewer objects"
         )
-    widest, base = max(len(particle.slots) for particle in topology.particles), max(objects, default=0) + 1
-    if base > MOST_OBJECTS or base**widest >= 2**63:  # a candidate is found by one integer
+    widest, base = max(len(particle.span) for particle in topology.particles), max(objects, default=0) + 1
+    if base > MOST_OBJECTS or (base + 1) ** widest >= 2**63:  # a candidate is found by one integer
         raise ModelError(
             f"{topology.name} has a particle of {widest} slots and {base} objects per event, too many for exact "
             "sums: split the particle or keep fewer objects"
         )
     candidates: dict[str, Candidates] = {}
-    for name in topology.types:
-        candidates[name] = _candidates(topology, name, allowed, candidates, base)
+    for form in topology.forms.values():
+        candidates[form.name] = _candidates(topology, form, allowed, candidates, base)
     plan = plan_of(topology, complete_only)
     entries: list[Leaf | Product] = []
     for spec in plan.specs:
-        if spec.type:
-            masks, set_of = np.unique(masks_of(candidates[spec.type].objects), return_inverse=True)
+        if spec.form:
+            masks, set_of = np.unique(masks_of(candidates[spec.form].objects), return_inverse=True)
             ways = index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
-            entries.append(Leaf(spec.type, masks, (ways,), set_of))
+            entries.append(Leaf(spec.form, masks, (ways,), set_of))
         else:
             entries.append(_product(plan.number(spec.left), plan.number(spec.right), spec.degree > 1, entries))
     return SetTables(topology, candidates, tuple(entries), plan.patterns)
 
 
 def _candidates(
-    topology: Topology, name: str, allowed: Allowed, known: Mapping[str, Candidates], base: int
+    topology: Topology, form: Form, allowed: Allowed, known: Mapping[str, Candidates], base: int
 ) -> Candidates:
-    """Disjoint choices of the products of a type, interchangeable ones in lexicographic order."""
-    decays = dict(topology.decays)
-    own = iter(topology.of_type(name)[0].own_slots)
-    objects, used = np.zeros((1, 0), dtype=np.int8), np.zeros(1, dtype=np.uint64)
-    last: dict[str, Index] = {}  # name of a product -> rank of the last one
+    """Disjoint choices of the products of a form, interchangeable ones in lexicographic order."""
+    particle = topology.of_type(form.type)[0]
+    below = zip(particle.children, form.children, strict=not form.merged)
+    parts = [(topology.particles[child].span, name) for child, name in below]
+    parts += [((slot,), "") for slot in ([particle.merged_slot] if form.merged else particle.own_slots)]
+    objects = np.full((1, len(particle.span)), -1, dtype=np.int8)
+    used = np.zeros(1, dtype=np.uint64)
+    last: dict[tuple[str, str], Index] = {}  # form and name of a product -> rank of the last one
     children: list[tuple[str, Index]] = []
-    for product_name in decays.get(name, (name,)):  # a plain object at the root is its own product
-        if product_name in decays:
-            options, rank = known[product_name].objects, known[product_name].rank
+    for slots, child in sorted(parts):
+        if child:
+            options, rank = known[child].objects, known[child].rank
         else:
-            options = np.array(allowed[next(own)], dtype=np.int8)[:, None]
+            options = np.array(allowed[slots[0]], dtype=np.int8)[:, None]
             rank = np.arange(len(options))
         masks = masks_of(options)
         free = (used[:, None] & masks[None, :]) == 0
-        if product_name in last:
-            free &= last[product_name][:, None] < rank[None, :]
+        product = child, topology.slots[slots[0]].product
+        if product in last:
+            free &= last[product][:, None] < rank[None, :]
         row, option = np.nonzero(free)
-        objects = np.concatenate([objects[row], options[option]], axis=1)
+        objects = objects[row]
+        objects[:, [slot - particle.span[0] for slot in slots]] = options[option]
         used = used[row] | masks[option]
-        last = {other: ranks[row] for other, ranks in last.items()} | {product_name: rank[option]}
-        children = [(child, index[row]) for child, index in children]
-        if product_name in decays:
-            children.append((product_name, option))
+        last = {other: ranks[row] for other, ranks in last.items()} | {product: rank[option]}
+        children = [(other, index[row]) for other, index in children]
+        if child:
+            children.append((child, option))
+    if form.name != form.type:  # children in different forms
+        whole = np.full((len(objects), len(topology.slots)), -1, dtype=np.int8)
+        whole[:, list(particle.span)] = objects
+        objects = canonical_within(topology, particle, whole).astype(np.int8)
     order = np.lexsort((keys_of(objects, base), used))
     return Candidates(objects[order], tuple((child, index[order]) for child, index in children), base)
 

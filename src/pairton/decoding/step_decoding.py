@@ -221,7 +221,7 @@ def step_scores(tree: StepTree, state: State, outputs: Outputs) -> dict[str, Flo
             possible &= same.available.T[which]
             inside = np.where(same.nodes == ABSENT, 0, same.nodes).astype(np.intp)
             at |= {slot: inside[:, which, k].T for k, slot in enumerate(slots)}
-        score = summed_logits(logit_rows(topology, name, at, n_nodes), flat, len(objects))
+        score = summed_logits(logit_rows(topology, topology.forms[name], at, n_nodes), flat, len(objects))
         scores[name] = np.where(possible, score.astype(np.float64), -np.inf)
     return scores
 

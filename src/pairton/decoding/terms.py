@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.set_tables import SetTables
-from pairton.topology import Particle, Topology
+from pairton.topology import Form, Particle, Topology
 
 __all__ = [
     "BRANCH",
@@ -35,20 +35,28 @@ Index = npt.NDArray[np.intp]
 Flat = tuple[npt.NDArray[Any], npt.NDArray[Any] | None]
 
 
-def gain_terms(topology: Topology, particle: Particle) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
+def gain_terms(
+    topology: Topology, particle: Particle, form: Form | None = None
+) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
     """The terms of a particle's gain: pairs of slots whose logit is added, slots whose diagonal is subtracted.
 
     gain = sum_{i<j in U} s_ij + sum_{u in U, v in S} s_uv - sum_{u in U} s_uu, with U the particle's own objects,
     S those of its children, and s the edge logits of its type. Pairs between two children are added too, since
-    only the parent makes them siblings.
+    only the parent makes them siblings. A merged particle has one object, which is its own. By default nothing is
+    merged.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
     >>> gain_terms(ttbar, ttbar.particles[0])  # t1: b with the products of the W
     ([(0, 2), (1, 2)], (2,))
     """
-    groups = [topology.particles[child].slots for child in particle.children]
-    groups += [(slot,) for slot in particle.own_slots]
+    form = form or topology.forms[particle.type]
+    own = (particle.merged_slot,) if form.merged else particle.own_slots
+    groups = [
+        tuple(topology.particles[child].span[k] for k in topology.forms[name].filled)
+        for child, name in zip(particle.children, form.children, strict=False)
+    ]
+    groups += [(slot,) for slot in own]
     pairs = [
         (min(i, j), max(i, j))
         for k, group in enumerate(groups)
@@ -56,7 +64,7 @@ def gain_terms(topology: Topology, particle: Particle) -> tuple[list[tuple[int, 
         for i in group
         for j in other
     ]
-    return sorted(pairs), particle.own_slots
+    return sorted(pairs), own
 
 
 def triplet_types(topology: Topology) -> dict[str, bool]:
@@ -106,30 +114,31 @@ def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
     if n_nodes not in tables.derived:
         result = {}
         for name, known in tables.candidates.items():
-            slots = tables.topology.of_type(name)[0].slots
-            at = dict(zip(slots, known.objects.T.astype(np.intp), strict=True))  # slot -> (C,)
-            parts = (np.array(rows, dtype=np.intp) for rows in logit_rows(tables.topology, name, at, n_nodes))
+            form = tables.topology.forms[name]
+            span = tables.topology.of_type(form.type)[0].span
+            at = dict(zip(span, known.objects.T.astype(np.intp), strict=True))  # slot -> (C,)
+            parts = (np.array(rows, dtype=np.intp) for rows in logit_rows(tables.topology, form, at, n_nodes))
             result[name] = ScoreTerms(*(rows.reshape(len(rows), len(known.objects)) for rows in parts))
         tables.derived[n_nodes] = result
     terms: dict[str, ScoreTerms] = tables.derived[n_nodes]
     return terms
 
 
-def logit_rows(topology: Topology, name: str, at: Mapping[int, Any], n_nodes: int) -> tuple[list[Any], ...]:
-    """Which logits make up the own scores of particles of a type, as in `ScoreTerms`.
+def logit_rows(topology: Topology, form: Form, at: Mapping[int, Any], n_nodes: int) -> tuple[list[Any], ...]:
+    """Which logits make up the own scores of particles of a form, as in `ScoreTerms`.
 
     at: the node of each slot, for some choices of nodes: (C,), or (C, B) if they differ between events; arrays of
     numpy or torch
     """
-    particle, triplets = topology.of_type(name)[0], list(triplet_types(topology))
-    layer = topology.type_index(name) * n_nodes
-    pairs, own = gain_terms(topology, particle)
+    particle, triplets = topology.of_type(form.type)[0], list(triplet_types(topology))
+    layer = topology.type_index(form.type) * n_nodes
+    pairs, own = gain_terms(topology, particle, form)
     added = [(layer + at[i]) * n_nodes + at[j] for i, j in pairs]
     subtracted = [(layer + at[i]) * n_nodes + at[i] for i in own]
     potentials = []
-    if name in triplets:
+    if form.name in triplets:  # only if nothing is merged
         i, j, k = (at[slot] for slot in triplet_slots(topology, particle))
-        potentials = [((triplets.index(name) * n_nodes + i) * n_nodes + j) * n_nodes + k]
+        potentials = [((triplets.index(form.name) * n_nodes + i) * n_nodes + j) * n_nodes + k]
     return added, subtracted, potentials
 
 
@@ -162,6 +171,6 @@ def _taken(logits: npt.NDArray[Any], row: Index) -> npt.NDArray[Any]:
 
 
 def candidate_scores(tables: SetTables, outputs: Outputs) -> dict[str, npt.NDArray[Any]]:
-    """Type -> (C, B): the own score of every candidate, from logits of edges and triplets."""
+    """Form -> (C, B): the own score of every candidate, from logits of edges and triplets."""
     logits, terms = rows_first(outputs), score_terms(tables, outputs["edges"].shape[-1])
     return {name: summed_logits(rows, logits, rows.added.shape[1]) for name, rows in terms.items()}

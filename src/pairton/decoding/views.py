@@ -27,6 +27,7 @@ from pairton.decoding.terms import Outputs, triplet_types
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Topology
+from pairton.topology.assignments import MERGED, states
 from pairton.topology.vocabulary import parts_of
 
 __all__ = ["PRESENCE", "View", "presence_names", "presence_terms", "view_of"]
@@ -63,11 +64,11 @@ def presence_terms(known: Topology, tree: Topology) -> npt.NDArray[np.float32]:
     columns = []
     for pattern in plan_of(tree).patterns:
         whole = Counter(particle.type for particle in parts_of(tree)[pattern.part].topology.particles)
-        there = _present(tree, pattern)
+        there, inside = _present(tree, pattern)
         used = dict(zip(tree.kinds, pattern.needs(tree), strict=True))
         terms: list[float] = []
         for name in known.types:
-            present, absent = there[name], whole[name] - there[name]
+            present, absent = there[name], whole[name] - there[name] - inside[name]
             terms += [present, present > 0, absent, absent > 0]
         for kind in known.object_kinds:
             share = used.get(kind, 0) / OBJECTS
@@ -76,13 +77,13 @@ def presence_terms(known: Topology, tree: Topology) -> npt.NDArray[np.float32]:
     return np.array(columns, dtype=np.float32).T
 
 
-def _present(tree: Topology, pattern: Pattern) -> Counter[str]:
-    """How many particles of each type a pattern has, those below others included."""
-    found: Counter[str] = Counter()
-    for name, _ in pattern.placed:
-        inside = {*tree.of_type(name)[0].slots}
-        found.update(p.type for p in tree.particles if {*p.slots} <= inside)
-    return found
+def _present(tree: Topology, pattern: Pattern) -> tuple[Counter[str], Counter[str]]:
+    """How many particles of each type a pattern has, those below others too, and how many merged ones hold."""
+    filled = np.full((1, len(tree.slots)), -1)
+    filled[:, pattern.filled(tree)] = 0
+    state = states(tree, filled)[0]
+    held = [p for p in tree.particles if any(state[k] == MERGED for k in list(tree.ancestry(p.index))[1:])]
+    return Counter(p.type for p in tree.particles if state[p.index]), Counter(p.type for p in held)
 
 
 class View:

@@ -86,6 +86,7 @@ class BestAssignment:
         Events with fewer objects of a kind than slots get -1 and NaN.
         """
         topology = events.topology
+        topology.refuse_merged(f"the baseline {self.name}")
         momenta_of, _, tagged = dense_nodes(events)
         p4 = np.concatenate(momenta_of, axis=1)
         widths = tuple(part.shape[1] for part in momenta_of)

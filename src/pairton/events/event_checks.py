@@ -90,6 +90,15 @@ def check_truth(events: Events, truth: npt.NDArray[np.int32]) -> None:
             if outside[row]:
                 wrong = f"but it has {counts[row]} {name}: give positions of {name} from 0, -1 for an empty slot"
             raise EventsError(f"truth of event {row} is {truth[row].tolist()}, {wrong}")
+    for particle in events.topology.particles:
+        if particle.merged_slot >= 0:
+            others = [slot for slot in particle.span if slot != particle.merged_slot]
+            both = (truth[:, particle.merged_slot] >= 0) & (truth[:, others] >= 0).any(axis=1)
+            for row in np.flatnonzero(both).tolist()[:1]:
+                raise EventsError(
+                    f"truth of event {row} is {truth[row].tolist()}, with {particle.name} both merged and "
+                    "resolved: use -1 for its products, or for the whole"
+                )
 
 
 def check_variations(events: Events) -> None:

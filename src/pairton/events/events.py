@@ -44,7 +44,8 @@ class Events:
     Args:
         objects: Kind ("jet", "lepton", "met", ...) -> array from `pairton.make_objects`; or jets alone.
         topology: The decay tree of the events: a name, a file or a `Topology`.
-        truth: (n, slots): the position of each slot's object among the objects of its kind, -1 for none.
+        truth: (n, slots): the position of each slot's object among the objects of its kind, -1 for none. If a
+            particle is merged, its other slots are -1.
         weights: (n,): one weight per event.
         ids: (n, 2): source and number of each event; by default 0 and the row.
         columns: Further arrays of length n, which are copied to results.
@@ -304,8 +305,8 @@ class Events:
 
     @cached_property
     def complete(self) -> npt.NDArray[np.bool_]:
-        """(n,): events in which all particles are present."""
-        return np.asarray(np.all(self.present, axis=1))
+        """(n,): events in which all root particles are present, resolved or merged."""
+        return np.asarray(self.present[:, [root.index for root in self.topology.roots]].all(axis=1))
 
     # -- choices -------------------------------------------------------------------------------------------
 

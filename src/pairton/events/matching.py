@@ -170,14 +170,32 @@ def match_slots(
 
     `eta` and `phi` (B, S) are directions of particles of the hard process, NaN for none. `passes` limits the
     objects. Each kind has its own radius, unless one is given.
+
+    A particle that may be merged is so if one object is the nearest of its kind to all its quarks, and to no other
+    ones. Its other slots are then empty.
     """
     matched = np.full(eta.shape, -1, dtype=np.int32)
+    large: dict[str, npt.NDArray[np.int32]] = {}  # kind -> (B, S): nearest object of those that may be particles
     for kind in topology.object_kinds:
-        slots = [slot.index for slot in topology.slots if slot.kind == kind]
+        slots = [slot.index for slot in topology.slots if slot.kind == kind and not slot.merged]
         used = None if passes is None else passes[kind]
         matched[:, slots] = match(
             objects[kind], eta[:, slots], phi[:, slots], radius or KINDS[kind].match_radius, used
         )
+        if any(slot.kind == kind and slot.merged for slot in topology.slots):
+            large[kind] = match(objects[kind], eta, phi, KINDS[kind].match_radius, used, shared=True)
+    for particle in topology.particles if large else ():  # parents first: the highest one is merged
+        if particle.merged_slot >= 0:
+            claim = large[topology.slots[particle.merged_slot].kind]
+            first, inside = claim[:, particle.slots[:1]], list(particle.slots)
+            others = [slot.index for slot in topology.slots if slot.index not in particle.span]
+            whole = (first[:, 0] >= 0) & (claim[:, inside] == first).all(axis=1)
+            whole &= ~(claim[:, others] == first).any(axis=1)
+            for above in list(topology.ancestry(particle.index))[1:]:
+                if (slot := topology.particles[above].merged_slot) >= 0:
+                    whole &= matched[:, slot] < 0
+            matched[whole, particle.span[0] : particle.span[-1] + 1] = -1
+            matched[whole, particle.merged_slot] = first[whole, 0]
     return matched
 
 
@@ -187,11 +205,12 @@ def match(
     phi: npt.NDArray[Any],
     radius: float = KINDS[JET].match_radius,
     passes: ak.Array | None = None,
+    shared: bool = False,
 ) -> npt.NDArray[np.int32]:
     """(B, S): the position of the jet of each quark, -1 for none.
 
     `eta` and `phi` (B, S) are directions of the quarks, NaN for none. A quark is matched to the nearest jet that
-    passes, if it is within the radius. A jet that is nearest to two quarks is matched to neither.
+    passes, if it is within the radius. A jet that is nearest to two quarks is matched to neither, unless `shared`.
 
     >>> jets = ak.Array({"eta": [[0.0, 1.0, 2.0]], "phi": [[0.0, 0.0, 3.1]]})
     >>> match(jets, np.array([[0.1, 1.1, 0.9, 2.0]]), np.array([[0.1, 0.0, 0.0, -3.1]])).tolist()
@@ -215,8 +234,8 @@ def match(
             phi[start:stop],
             radius,
         )
-        shared = (claim[:, :, None] == claim[:, None, :]).sum(axis=2) > 1
-        row, slot = np.nonzero((claim >= 0) & ~shared)
+        twice = (claim[:, :, None] == claim[:, None, :]).sum(axis=2) > 1
+        row, slot = np.nonzero((claim >= 0) & (shared | ~twice))
         at = start + row
         matched[at, slot] = kept[bounds[at] + claim[row, slot]] - first[at]
     return matched

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.topology import Layout, Topology
+from pairton.topology import JET, Layout, Topology
+from pairton.topology.kinds import KINDS
 
 __all__ = ["MOST_OBJECTS", "Nodes", "Status"]
 
@@ -66,9 +67,29 @@ class Nodes:
         """(B, kinds): number of objects, without padding."""
         return np.stack([mask.sum(axis=1) for mask in self.masks.values()], axis=1)
 
+    @cached_property
+    def overlaps(self) -> Bools | None:
+        """(B, N, N): whether a large jet holds a jet: large first, jet second. None without them.
+
+        >>> both = {"jet": [[[30, 0.5, 0.0, 40], [30, 2.5, 0.0, 190]]], "fatjet": [[[300, 0.0, 0.0, 320]]]}
+        >>> nodes = Nodes.full({kind: np.array(values, np.float32) for kind, values in both.items()})
+        >>> np.argwhere(nodes.overlaps[0]).tolist()
+        [[2, 0]]
+        """
+        radius = np.concatenate([np.full(mask.shape[1], KINDS[kind].radius) for kind, mask in self.masks.items()])
+        small = np.concatenate([np.full(mask.shape[1], kind == JET) for kind, mask in self.masks.items()])
+        if not radius.any() or not small.any():
+            return None
+        eta, phi = (np.concatenate([a[..., k] for a in self.values.values()], axis=1) for k in (1, 2))
+        d_phi = np.abs(phi[:, :, None] - phi[:, None]) % (2 * np.pi)
+        distance = np.hypot(eta[:, :, None] - eta[:, None], np.minimum(d_phi, 2 * np.pi - d_phi))
+        pairs = small & self.mask[:, None, :] & self.mask[:, :, None]
+        return np.asarray((distance < radius[:, None]) & pairs)
+
     def can_fill(self, topology: Topology) -> Bools:
-        """(B,): whether there are enough objects of each kind for all slots."""
-        return np.asarray((self.counts >= np.array(topology.slots_per_kind)).all(axis=1))
+        """(B,): whether there are enough objects of each kind for all root particles, in some of their forms."""
+        enough = [(self.counts >= np.array(need)).all(axis=1) for need in topology.complete_layouts]
+        return np.asarray(np.any(enough, axis=0))
 
     def can_hold(self, topology: Topology, needs: Sequence[tuple[int, ...]]) -> Bools:
         """(B,): whether there are enough objects of each kind for one of `needs`, and one for some slot."""

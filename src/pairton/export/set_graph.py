@@ -35,6 +35,7 @@ class SetGraph(nn.Module):
 
     def __init__(self, tables: SetTables, most: int, first: int = 0) -> None:
         super().__init__()
+        tables.topology.refuse_merged("a graph of the sums")
         self.tables = tables
         self.lengths: dict[str, list[Tensor | None]] = {}  # table -> used length of each axis; None: all of it
         bounds = np.uint64(1) << np.arange(first, first + most + 1, dtype=np.uint64)
@@ -49,8 +50,8 @@ class SetGraph(nn.Module):
                 self._keep(f"parents {name} {parent}", table, count[parent], count[name], rows_vary=True)
         for k, entry in enumerate(tables.entries):
             if isinstance(entry, Leaf):
-                self._keep(f"way {k} 0", entry.ways[0], count[entry.type], None, sets[k])
-                self._keep(f"set {k}", entry.set_of, sets[k], count[entry.type])
+                self._keep(f"way {k} 0", entry.ways[0], count[entry.form], None, sets[k])
+                self._keep(f"set {k}", entry.set_of, sets[k], count[entry.form])
                 continue
             for side, (own, other) in enumerate(((entry.left, entry.right), (entry.right, entry.left))):
                 self._keep(f"way {k} {side}", entry.ways[side], sets[own], None, sets[k])
@@ -101,7 +102,7 @@ class SetGraph(nn.Module):
                 continue
             outside = outer[k][0] if len(outer[k]) == 1 else log_sum(torch.stack(outer[k]))
             if isinstance(entry, Leaf):
-                highest[entry.type] = totals[entry.type] + outside.index_select(0, at[f"set {k}"])
+                highest[entry.form] = totals[entry.form] + outside.index_select(0, at[f"set {k}"])
                 continue
             pairs = [(entry.left, entry.right), (entry.right, entry.left)]
             for side, (own, other) in enumerate(pairs[: 1 if entry.power else 2]):
@@ -135,7 +136,7 @@ class SetGraph(nn.Module):
             k, chosen = pending.pop(0)
             entry = self.tables.entries[k]
             factors = (
-                [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+                [totals[entry.form]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
             )
             ways = [at[f"way {k} {side}"].index_select(1, chosen) for side in range(len(factors))]
             worth = torch.stack([f.gather(0, way) for f, way in zip(factors, ways, strict=True)]).sum(dim=0)

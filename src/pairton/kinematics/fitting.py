@@ -81,6 +81,7 @@ class KinematicFit:
     """
 
     def __init__(self, topology: Topology, settings: FitSettings) -> None:
+        topology.refuse_merged("a kinematic fit")
         self.topology, self.settings = topology, settings
         self.inputs: Inputs = inputs_of(topology, settings)
         self.whole: Decay = decay_of(topology, topology.roots, settings)

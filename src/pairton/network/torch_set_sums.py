@@ -1,7 +1,7 @@
 """The inside-outside algorithm of `pairton.decoding.set_sums` in torch, for the loss and for graphs.
 
-Shapes: B events, C candidates of a type, P patterns, n sets of a factor, K ways to make a set. Scores are (C, B)
-per type, pattern terms (P, B). A score of -inf excludes a candidate. It is replaced by a finite number, so that
+Shapes: B events, C candidates of a form, P patterns, n sets of a factor, K ways to make a set. Scores are (C, B)
+per form, pattern terms (P, B). A score of -inf excludes a candidate. It is replaced by a finite number, so that
 gradients stay finite.
 """
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pairton.decoding.set_sums import blocked_sets
 from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
 from pairton.decoding.terms import score_terms
 
@@ -32,7 +33,6 @@ __all__ = [
 IMPOSSIBLE = -1e30
 
 Scores = Mapping[str, Tensor]
-
 
 Tables = Mapping[str, Tensor]  # "child t 0": candidates (C,); "way 2 1": (K, n) of entry 2, for its right sets
 Function = Callable[[Tensor], Tensor]
@@ -70,8 +70,12 @@ def _score_terms(tables: SetTables, n_nodes: int, device: torch.device) -> dict[
     return {name: [torch.as_tensor(rows, device=device) for rows in parts] for name, parts in terms.items()}
 
 
-def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> Tensor:
+def log_sums(
+    tables: SetTables, scores: Scores, terms: Tensor | None = None, overlaps: Tensor | None = None
+) -> Tensor:
     """(P, B): log of the sum of exp S over all hypotheses of each pattern; about IMPOSSIBLE if there are none.
+
+    overlaps: (B, N, N), objects that are not in one hypothesis
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -85,6 +89,10 @@ def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> 
     finite = {name: values.clamp(min=IMPOSSIBLE) for name, values in scores.items()}
     totals = totals_of(tables, finite, index, _padded)
     values = inside(tables, totals, index, lambda terms: terms.logsumexp(dim=0), _padded)
+    known = None if overlaps is None else overlaps.numpy(force=True)
+    for k, blocked in blocked_sets(tables, known).items():
+        mask = torch.as_tensor(blocked, device=some.device)
+        values[k] = torch.cat([values[k][:-1].masked_fill(mask, IMPOSSIBLE), values[k][-1:]])
     nothing = some.new_zeros(some.shape[1])
     sums = torch.stack([values[p.entry].logsumexp(dim=0) if p.entry >= 0 else nothing for p in tables.patterns])
     return sums if terms is None else sums + terms
@@ -109,7 +117,7 @@ def inside(tables: SetTables, totals: Scores, at: Tables, summed: Function, padd
     """
     values: list[Tensor] = []
     for k, entry in enumerate(tables.entries):
-        factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+        factors = [totals[entry.form]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
         taken = [rows_of(factor, at[f"way {k} {side}"]) for side, factor in enumerate(factors)]
         values.append(padded(summed(taken[0] if len(taken) == 1 else taken[0] + taken[1])))
     return values
@@ -134,7 +142,13 @@ def log_scores(scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) 
     return total.masked_fill(pattern < 0, -torch.inf)
 
 
-def log_likelihood(tables: SetTables, scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) -> Tensor:
+def log_likelihood(
+    tables: SetTables,
+    scores: Scores,
+    chosen: Hypotheses,
+    terms: Tensor | None = None,
+    overlaps: Tensor | None = None,
+) -> Tensor:
     """(B,): the log likelihood of one hypothesis per event. Its negative mean is the loss.
 
     >>> import numpy as np
@@ -146,7 +160,7 @@ def log_likelihood(tables: SetTables, scores: Scores, chosen: Hypotheses, terms:
     >>> log_likelihood(tables, {"H": torch.zeros(6, 1)}, truth).exp().round(decimals=3).tolist()  # one of ten
     [0.10000000149011612]
     """
-    return log_scores(scores, chosen, terms) - log_sums(tables, scores, terms).logsumexp(dim=0)
+    return log_scores(scores, chosen, terms) - log_sums(tables, scores, terms, overlaps).logsumexp(dim=0)
 
 
 def _padded(values: Tensor) -> Tensor:

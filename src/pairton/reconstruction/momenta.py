@@ -96,6 +96,12 @@ def particle_momenta(events: Events, assignment: Ints) -> Momenta:
 def momenta_of(topology: Topology, slots: Floats, met: Floats) -> Momenta:
     """The momenta of particles, from objects in slots (n, S, 4) and missing momenta (n, 2); NaN for none."""
     visible = np.stack([slots[:, list(particle.slots)].sum(axis=1) for particle in topology.particles], axis=1)
+    for particle in reversed(topology.particles) if topology.merged else ():  # children first
+        parts = [slots[:, slot] for slot in particle.own_slots] + [visible[:, k] for k in particle.children]
+        visible[:, particle.index] = np.sum(parts, axis=0)
+        if particle.merged_slot >= 0:
+            whole = slots[:, particle.merged_slot]
+            visible[:, particle.index] = np.where(np.isnan(whole), visible[:, particle.index], whole)
     return Momenta(topology, visible, _solved(topology, slots, met))
 
 

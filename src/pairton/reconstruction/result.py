@@ -39,8 +39,8 @@ from pairton.reconstruction.result_columns import (
     result_columns,
     topology_columns,
 )
-from pairton.topology import JET, Topology
-from pairton.topology.assignments import ranked
+from pairton.topology import JET, Particle, Topology
+from pairton.topology.assignments import present, ranked
 from pairton.topology.vocabulary import is_mixture
 
 if TYPE_CHECKING:
@@ -269,13 +269,14 @@ class Reconstruction:
         if set(columns) & set(with_sign(self.topology)):
             fields["pdgid"] = ak.from_regular(self.pdgid[:, columns])
         fields["probability"] = ak.from_regular(self.particle_probability[:, columns])
-        fields["objects"] = self._objects([p.slots for p in particles])
-        if all(self.topology.slots[slot].kind == JET for p in particles for slot in p.slots):
+        fields["objects"] = self._objects(particles)
+        if all(self.topology.slots[slot].kind == JET for p in particles for slot in p.span):
             fields["jets"] = fields["objects"]
         return ak.zip(fields, with_name="Momentum4D", depth_limit=2)
 
-    def _objects(self, slots: Sequence[tuple[int, ...]]) -> ak.Array:
+    def _objects(self, particles: Sequence[Particle]) -> ak.Array:
         """(n, particles, their objects); the lists of absent particles are empty."""
+        slots = [particle.span for particle in particles]
         columns = [slot for group in slots for slot in group]
         kinds = [self.topology.slots[slot].kind for slot in columns]
         at = self.assignment[:, columns]
@@ -287,13 +288,8 @@ class Reconstruction:
             shared = names if shared is None else [name for name in shared if name in names]
             starts = np.cumsum(self.events.counts[kind]) - self.events.counts[kind]
             picked.append((ak.flatten(objects), starts + np.maximum(at[:, k], 0)))
-        filled = np.concatenate(
-            [
-                np.repeat((self.assignment[:, [*group]] >= 0).all(1, keepdims=True), len(group), 1)
-                for group in slots
-            ],
-            axis=1,
-        )  # (n, columns)
+        there = present(self.topology, self.assignment)[:, [particle.index for particle in particles]]
+        filled = np.repeat(there, [len(group) for group in slots], axis=1) & (at >= 0)  # (n, columns)
         flat = [
             ak.with_name(objects[shared][where[filled[:, k]]], "Momentum4D")
             for k, (objects, where) in enumerate(picked)

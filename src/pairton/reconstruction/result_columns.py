@@ -10,6 +10,7 @@ exact                        whether the probabilities are from sums over all as
 n_<objects>                  number of objects of each kind that were used: n_jets, n_leptons, ... (int32)
 <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); for the slot
                              t1.W.q1 it is t1_W_q1_jet
+<particle>_state             absent, resolved or merged, for particles that may be one object
 <particle>_probability, _pt, _eta, _phi, _mass    with its neutrino; NaN for none (float32); GeV and radians
 <particle>_pdgid             6 or -6, if the charge of a lepton distinguishes top and antitop; 0: unknown (int32)
 <particle>_visible_mass      mass of its objects, without its neutrino
@@ -50,6 +51,7 @@ from pairton.events.head_specs import HeadSpec, places_of
 from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import with_sign
 from pairton.topology import Slot, Topology, collection_name
+from pairton.topology.assignments import STATES, present, states
 from pairton.topology.vocabulary import parts_of
 
 if TYPE_CHECKING:
@@ -122,8 +124,11 @@ def _answers(reco: Reconstruction) -> Columns:
     ours |= {f"n_{collection_name(kind)}": used.astype(np.int32) for kind, used in reco.used.items()}
     for slot in topology.slots:
         ours[slot_column(slot)] = reco.index[:, slot.index].astype(np.int32)
+    state = np.array(STATES)[states(topology, reco.assignment)]
     for particle in topology.particles:
         name = particle.name.replace(".", "_")
+        if particle.merged_slot >= 0:
+            ours[f"{name}_state"] = state[:, particle.index]
         ours[f"{name}_probability"] = reco.particle_probability[:, particle.index].astype(np.float32)
         for field, values in reco.momenta.items():
             ours[f"{name}_{field}"] = values[:, particle.index].astype(np.float32)
@@ -300,7 +305,8 @@ def pattern_columns(topology: Topology, found: Decoded) -> Columns:
     patterns = plan_of(topology).patterns
     chances = found.pattern_probability  # (n, patterns), float64: P(complete) may be tiny
     complete = chances[:, [k for k, pattern in enumerate(patterns) if pattern.complete]].sum(axis=1)
-    filled = np.stack([(found.assignment[:, part.slots] >= 0).all(axis=1) for part in parts_of(topology)])
+    there = present(topology, found.assignment)
+    filled = np.stack([there[:, part.roots].all(axis=1) for part in parts_of(topology)])
     answered_in = found.topology_probability.argmax(axis=1) if topology.alternatives else 0
     whole = ~found.answered | filled[answered_in, np.arange(len(complete))]
     with np.errstate(invalid="ignore"):  # an incomplete answer is wrong if the event is complete

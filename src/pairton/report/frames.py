@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,8 @@ def record_event(
     if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
         outputs = member.model.predict(nodes, masked_tokens(topology, 1, nodes.mask.shape[1]))
-        frames = exact_frames(base, outputs, sums_of(topology, nodes.layout, outputs, temperature, question))
+        sums = sums_of(topology, nodes.layout, outputs, temperature, question, nodes.overlaps)
+        frames = exact_frames(base, outputs, sums)
     else:
         frames = chain_frames(base, answer, decoding, final)
     return base.record(label, model.name, status, final, float(answer.event_probability[0]), frames)
@@ -209,7 +210,7 @@ def _all_right(known: Iterable[bool | None]) -> bool | None:
 
 def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, ...]:
     """The outputs of the network, then the answer, then the leading alternatives."""
-    topology, count = base.topology, outputs["edges"].shape[-1]
+    topology, count, each = base.topology, outputs["edges"].shape[-1], sums.tables.candidates
     answer, found = sums.answer(), sums.listed(LISTED)
     same = (found.assignment[0] == answer.assignment[0]).all(axis=1)
     chosen = int(same.argmax()) if same.any() else len(same) - 1
@@ -218,10 +219,11 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
     assignments = [base.ranked(each.astype(np.int64))[0] for each in found.assignment[0, possible]]
     chances = sums.probability(found)[0, possible]
     together = [
-        _together(known.objects, sums.present[name][:, 0], count) for name, known in sums.tables.candidates.items()
+        _together([(each[f.name].objects, sums.present[f.name][:, 0]) for f in topology.forms_of(name)], count)
+        for name in topology.types
     ]
-    equal = {name: np.zeros((len(known.objects), 1)) for name, known in sums.tables.candidates.items()}
-    numbers = np.exp(log_sums(sums.tables, equal))[:, 0].round()  # number of hypotheses of each pattern
+    equal = {name: np.zeros((len(candidates.objects), 1)) for name, candidates in each.items()}
+    numbers = np.exp(log_sums(sums.tables, equal, None, sums.overlaps))[:, 0].round()  # hypotheses per pattern
     whole = [pattern.complete for pattern in sums.tables.patterns]
     total, one, every = int(numbers[whole].sum()), "Assignment", "assignments"
     if sums.leaves_out:
@@ -279,11 +281,16 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
     return tuple(frames)
 
 
-def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """(N, N): the probability that two objects share a particle; on the diagonal, that an object is in none."""
-    member = np.zeros((len(candidates), count))
-    member[np.arange(len(candidates))[:, None], candidates.astype(np.intp)] = 1
-    pairs = member.T @ (member * chance[:, None])
+def _together(forms: Sequence[tuple[Ints, npt.NDArray[Any]]], count: int) -> npt.NDArray[np.float64]:
+    """(N, N): the probability that two objects share a particle; on the diagonal, that an object is in none.
+
+    forms: the candidates (C, slots) of each form of a type, and their probabilities (C,)
+    """
+    pairs = np.zeros((count, count))
+    for candidates, chance in forms:
+        member = np.zeros((len(candidates), count + 1))  # the last column is for empty slots
+        member[np.arange(len(candidates))[:, None], candidates.astype(np.intp)] = 1
+        pairs += member[:, :-1].T @ (member[:, :-1] * chance[:, None])
     index = np.arange(count)
     pairs[index, index] = 1 - pairs[index, index]
     return np.asarray(np.clip(pairs, 0, 1))

@@ -178,7 +178,7 @@ def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
     """
     particle = topology.of_type(type_name)[0]
     pairs, _ = gain_terms(topology, particle)
-    return [(i - particle.slots[0], j - particle.slots[0]) for i, j in pairs]
+    return [(particle.slots.index(i), particle.slots.index(j)) for i, j in pairs]
 
 
 def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool_] | None = None) -> str:
@@ -221,7 +221,7 @@ def shown_particles(
     for name in topology.types:
         for particle in topology.of_type(name):
             if is_present[particle.index]:
-                chosen = tuple(int(assignment[slot]) for slot in particle.slots)
+                chosen = tuple(int(assignment[slot]) for slot in particle.span if assignment[slot] >= 0)
                 chance = None if probability is None else probability.get(particle.index)
                 label = particle_label(topology, particle.index, revealed)
                 solved = particle.index in above and bool(np.isfinite(masses[particle.index]))

@@ -14,16 +14,43 @@ import numpy.typing as npt
 
 from pairton.topology.tree import Particle, Topology
 
-__all__ = ["canonical", "canonical_within", "present", "ranked"]
+__all__ = ["MERGED", "STATES", "canonical", "canonical_within", "present", "ranked", "states"]
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 
 
+STATES = ("absent", "resolved", "merged")
+MERGED = 2
+
+
+def states(topology: Topology, assignment: Ints) -> npt.NDArray[np.int8]:
+    """(B, P): the state of each particle, an index in `STATES`.
+
+    A particle is resolved if each of its products is there: objects, and particles in any state. Nothing below a
+    merged particle is there by itself.
+
+    >>> from pairton.topology import parse_topology
+    >>> both = parse_topology({"name": "x", "event": ["H", "H"], "particles": {"H": [["b", "b"], ["J"]]}})
+    >>> [STATES[k] for k in states(both, np.array([[3, 0, -1, -1, -1, 5]]))[0]]
+    ['resolved', 'merged']
+    """
+    filled = np.asarray(assignment) >= 0
+    result = np.zeros((len(filled), len(topology.particles)), dtype=np.int8)
+    for particle in reversed(topology.particles):  # children first
+        products = filled[:, list(particle.own_slots)], result[:, list(particle.children)] > 0
+        result[:, particle.index] = np.concatenate(products, axis=1).all(axis=1)
+        if particle.merged_slot >= 0:
+            result[filled[:, particle.merged_slot], particle.index] = MERGED
+    for particle in topology.particles if topology.merged else ():  # parents first
+        above = list(topology.ancestry(particle.index))[1:]
+        result[(result[:, above] == MERGED).any(axis=1), particle.index] = 0
+    return result
+
+
 def present(topology: Topology, assignment: Ints) -> Bools:
-    """(B, P): whether every slot of a particle has an object."""
-    found = np.asarray(assignment) >= 0
-    return np.stack([found[:, list(p.slots)].all(1) for p in topology.particles], axis=1)
+    """(B, P): whether a particle is there, resolved or merged."""
+    return np.asarray(states(topology, assignment) > 0)
 
 
 def canonical(topology: Topology, assignment: Ints) -> Ints:
@@ -40,8 +67,8 @@ def canonical(topology: Topology, assignment: Ints) -> Ints:
 
 
 def canonical_within(topology: Topology, particle: Particle, assignment: Ints) -> Ints:
-    """(B, slots of the particle): its objects, with the interchangeable products below it in standard order."""
-    inside = list(particle.slots)
+    """(B, span of the particle): its objects, with the interchangeable products below it in standard order."""
+    inside = list(particle.span)
     alone = np.full_like(assignment, -1)
     alone[:, inside] = assignment[:, inside]
     groups = [g for g in topology.sibling_groups if {slot for slots in g for slot in slots} <= set(inside)]
@@ -74,7 +101,7 @@ def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np
         for name in dict.fromkeys(types[index] for index in family):
             if len(same := [index for index in family if types[index] == name]) > 1:
                 order = np.lexsort((falling[:, same], absent[:, same]), axis=1)
-                _rearrange(slots, [list(topology.particles[index].slots) for index in same], order)
+                _rearrange(slots, [list(topology.particles[index].span) for index in same], order)
                 _rearrange(particles, [below[index] for index in same], order)
     return slots, particles
 

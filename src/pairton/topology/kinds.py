@@ -33,6 +33,7 @@ class Kind:
     inputs: tuple[str, ...] = ()  # fields that a network takes if its recipe does not list any
     match_radius: float = 0.4  # largest delta R of an object from its particle
     overlap: float = 0.0  # jets within this delta R of it are not used
+    radius: float = 0.0  # jets within this delta R of it are parts of it: if it is used, they are not
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plural", self.plural or f"{self.name}s")
@@ -57,6 +58,7 @@ for _kind in (
     Kind("electron", lepton=True, massless=True, code=11, fields=("charge",), overlap=0.4),
     Kind("muon", lepton=True, massless=True, code=13, fields=("charge",), overlap=0.4),
     Kind("tau", fields=("charge",)),
+    Kind("fatjet", fields=("msoftdrop", "tau21", "tau32"), match_radius=1.0, radius=1.0),
     Kind("photon", massless=True),
     Kind("met", plural="met", transverse=True, massless=True),
 ):

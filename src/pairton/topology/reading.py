@@ -33,6 +33,8 @@ RESERVED = ("event", "complete")  # their probabilities are columns of every res
 Title = Annotated[str, Meta(pattern=r"^.*\S.*$", description="a word such as ttbar_allhad")]
 Name = Annotated[str, Meta(pattern=r"^[^\W\d]\w*$", description="a name of letters, digits and _")]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, description="a list of at least one name, as [W, b]")]
+# products; or a list of them, and one object that may be the whole particle; names are checked by `_appearances`
+Decay = Annotated[tuple[str | tuple[str, ...], ...], Names.__metadata__[0]]
 Code = Annotated[int, Meta(gt=0, lt=10_000)]
 Codes = Annotated[tuple[Code, ...], Meta(min_length=1, description="a list of PDG codes without sign, as [6]")]
 
@@ -46,7 +48,7 @@ class _File(Extras, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Title
     event: Names
-    particles: dict[Name, Names] = {}
+    particles: dict[Name, Decay] = {}
     stages: list[Names | _Any] = []
     selection: dict[str, dict[str, Any]] = {}
     objects: dict[Name, Name] = {}
@@ -61,28 +63,31 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
     if isinstance(raw, Mapping):
         raw = {key: value for key, value in raw.items() if value is not None}  # a key without a value
     file = configure(_File, raw, source, TopologyError)
-    products = dict.fromkeys([*file.event, *(name for names in file.particles.values() for name in names)])
     kinds = dict.fromkeys([*file.objects.values(), JET, *file.context])
     try:
+        decays, merged = _appearances(file.particles)
+        products = dict.fromkeys([*file.event, *(name for names in decays.values() for name in names)])
+        objects = sorted((products.keys() | set(merged.values())) - decays.keys())
         if not file.name.isprintable():
             raise TopologyError(f"name is {shown(file.name)}, but must be a word such as ttbar_allhad")
         for name in RESERVED:
-            if name in file.event or name in file.particles:
+            if name in file.event or name in decays:
                 raise TopologyError(f"{name}_probability is a column of results: rename the particle {name!r}")
-        _check_tree(file.event, file.particles)
+        _check_tree(file.event, decays)
         check_keys(file.codes, "codes", products, error=TopologyError)
-        check_keys(file.objects, "objects", sorted(products.keys() - file.particles), error=TopologyError)
+        check_keys(file.objects, "objects", objects, error=TopologyError)
         check_keys(file.groups, "groups", kinds, error=TopologyError)
         topology = Topology(
             file.name,
             file.event,
-            tuple(file.particles.items()),
+            tuple(decays.items()),
             Selection.parse(file.selection, kinds),
             tuple(Stage(s.any, any=True) if isinstance(s, _Any) else Stage(s) for s in file.stages),
             objects=tuple((name, kind) for name, kind in file.objects.items() if kind != JET),
+            merged=tuple(merged.items()),
             context=file.context,
             codes=tuple(file.codes.items()),
-            invisible=parse_invisible(file.invisible, file.particles),
+            invisible=parse_invisible(file.invisible, decays),
             extras=Extras(**{name: getattr(file, name) for name in Extras.__struct_fields__}),
         )
         _check(topology)
@@ -93,6 +98,28 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         return topology
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
+
+
+def _appearances(
+    particles: Mapping[str, tuple[str | tuple[str, ...], ...]],
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """The products of each type, and the objects that some may be as a whole, as J in H: [[b, b], [J]]."""
+    decays, merged = dict[str, tuple[str, ...]](), dict[str, str]()
+    for name, read in particles.items():
+        lists = [part for part in read if not isinstance(part, str)]
+        decays[name] = lists[0] if lists else tuple(part for part in read if isinstance(part, str))
+        if not lists:
+            continue
+        if len(lists) != len(read) or len(lists) != 2 or len(lists[1]) != 1 or lists[1][0] in particles:
+            raise TopologyError(
+                f"{name} reads {shown([part if isinstance(part, str) else [*part] for part in read])}, but must "
+                f"list its products, or its products and then one object that may be the whole {name}, as in "
+                "H: [[b, b], [J]]"
+            )
+        merged[name] = lists[1][0]
+    for checked in (decays, {name: (whole,) for name, whole in merged.items()}):
+        configure(dict[Name, Names], checked, "particles", TopologyError)
+    return decays, merged
 
 
 def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]]) -> None:
@@ -129,6 +156,7 @@ def _check(topology: Topology) -> None:
             raise TopologyError(
                 f"{twice[0]} would be the name of two things, as q1 of q and of [q, q]: rename one of them"
             )
+    _ = topology.forms  # raises if two have one name
     if topology.given_stages:
         _check_stages(topology)
     _ = topology.neutrinos  # raises if they cannot be computed
@@ -192,6 +220,7 @@ def _alternative(topology: Topology, name: str, given: tuple[str, ...] | Mapping
     if isinstance(given, Mapping):
         return parse_topology(given, f"alternatives.{name}")
     reached = {product for root in given for product in below(root, dict(topology.decays))}
+    reached |= {whole for merged, whole in topology.merged if merged in reached}
     raw = {**topology.to_dict(), "name": name, "event": given}
     for key in ("stages", "labels", "bins"):
         raw.pop(key, None)

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations, product
 from math import factorial, perm, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import TopologyError, nearest
+from pairton.errors import ConfigError, TopologyError, nearest
 from pairton.topology.extras import Extras
 from pairton.topology.kinds import JET
 from pairton.topology.pdg import Invisible, neutrinos_of, systems_of
 from pairton.topology.selection import Selection
 
-__all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "below", "same_tree"]
+__all__ = ["Form", "Layout", "Particle", "Slot", "Stage", "Topology", "below", "same_tree"]
 
 Layout = tuple[int, ...]  # objects of each kind
 
@@ -39,6 +39,7 @@ class Slot:
     path: str  # names without numbers: "t.W.q"
     particle: int  # index of the particle that decays directly to it
     kind: str = JET
+    merged: bool = False  # whether its object is the whole particle
 
     @property
     def product(self) -> str:
@@ -56,7 +57,19 @@ class Particle:
     parent: int  # index, -1 at the root
     children: tuple[int, ...]  # indices of the particles it decays to
     own_slots: tuple[int, ...]  # indices of the slots it decays to directly
-    slots: tuple[int, ...]  # indices of all slots below it, at any depth
+    slots: tuple[int, ...]  # indices of all slots below it, at any depth, if nothing is merged
+    span: tuple[int, ...]  # all slots below it, those of merged particles included
+    merged_slot: int = -1  # index of the slot of the object that it is if it is merged; -1: it never is
+
+
+class Form(NamedTuple):
+    """How a particle of some type appears: by its products, each in some form, or merged into one object."""
+
+    name: str  # "H"; "HJ": merged; "tWV": with a child that is merged
+    type: str
+    children: tuple[str, ...]  # forms of its children
+    filled: tuple[int, ...]  # which slots of its span are filled, counted from the first one
+    merged: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class Topology:
     selection: Selection = field(default_factory=Selection)  # cuts on objects and events
     given_stages: tuple[Stage, ...] = ()
     objects: tuple[tuple[str, str], ...] = ()  # product -> kind, if it is not a jet
+    merged: tuple[tuple[str, str], ...] = ()  # type -> object that may be the whole particle
     context: tuple[str, ...] = ()  # kinds that the network sees but no slot takes
     codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
     invisible: tuple[Invisible, ...] = field(default=(), compare=False)
@@ -131,8 +145,16 @@ class Topology:
             else:
                 own.append(len(slots))
                 slots.append(Slot(len(slots), *both, index, kinds.get(product_name, JET)))
-        inside = tuple(range(first, len(slots)))
-        particles[index] = Particle(index, paths[0], name, parent, tuple(children), tuple(own), inside)
+        inside = [slot for child in children for slot in particles[child].slots] + own
+        merged = -1
+        if whole := dict(self.merged).get(name):
+            merged = len(slots)
+            label, path = (f"{path}.{whole}" for path in paths)
+            slots.append(Slot(merged, label, path, index, kinds.get(whole, JET), True))
+        span = tuple(range(first, len(slots)))
+        particles[index] = Particle(
+            index, paths[0], name, parent, tuple(children), tuple(own), tuple(sorted(inside)), span, merged
+        )
         return index
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,7 +162,10 @@ class Topology:
         raw = {
             "name": self.name,
             "event": self.event,
-            "particles": dict(self.decays),
+            "particles": {
+                name: [products, [dict(self.merged)[name]]] if name in dict(self.merged) else products
+                for name, products in self.decays
+            },
             "stages": [{"any": stage.types} if stage.any else stage.types for stage in self.given_stages],
             "selection": self.selection.to_dict(),
             "objects": dict(self.objects),
@@ -169,6 +194,58 @@ class Topology:
         """Number of levels of particles below a type: 0 if it decays to objects only."""
         decays = dict(self.decays)
         return max((1 + self.height(name) for name in decays.get(type_name, ()) if name in decays), default=0)
+
+    @cached_property
+    def forms(self) -> dict[str, Form]:
+        """The forms of all types by name, children first; the first form of a type has its name.
+
+        >>> from pairton.topology import parse_topology
+        >>> particles = {"t": [["W", "b"], ["T"]], "W": [["q", "q"], ["V"]]}
+        >>> list(parse_topology({"name": "x", "event": ["t"], "particles": particles}).forms)
+        ['W', 'WV', 't', 'tWV', 'tT']
+        """
+        forms: dict[str, Form] = {}
+        for name in self.types:
+            particle = self.of_type(name)[0]
+            first = particle.span[0]
+            children = [self.particles[child] for child in particle.children]
+            for choice in product(*(self.forms_of(child.type, forms) for child in children)):
+                order = [list(forms).index(form.name) for form in choice]
+                pairs = combinations(zip(children, order, strict=True), 2)
+                if any(one.type == other.type and k > n for (one, k), (other, n) in pairs):
+                    continue  # interchangeable children: the order of their forms does not matter
+                below = [child.span[0] + k for child, f in zip(children, choice, strict=True) for k in f.filled]
+                filled = tuple(sorted(slot - first for slot in (*below, *particle.own_slots)))
+                title = name + "".join(form.name for form in choice if form.name != form.type)
+                forms[title] = Form(title, name, tuple(form.name for form in choice), filled)
+            if particle.merged_slot >= 0:
+                title = f"{name}{dict(self.merged)[name]}"
+                if title in forms or title in self.types:
+                    raise TopologyError(f"{title} would be two things, one of them a merged {name}: rename one")
+                forms[title] = Form(title, name, (), (particle.merged_slot - first,), True)
+        return forms
+
+    def forms_of(self, type_name: str, among: Mapping[str, Form] | None = None) -> list[Form]:
+        """The forms of one type."""
+        return [form for form in (self.forms if among is None else among).values() if form.type == type_name]
+
+    @cached_property
+    def complete_layouts(self) -> tuple[Layout, ...]:
+        """The numbers of objects of each kind that fill all root particles, for every choice of their forms."""
+        found: dict[Layout, None] = {}
+        for choice in product(*(self.forms_of(root.type) for root in self.roots)):
+            used = [root.span[k] for root, form in zip(self.roots, choice, strict=True) for k in form.filled]
+            found[tuple(sum(self.slots[slot].kind == kind for slot in used) for kind in self.kinds)] = None
+        return tuple(found)
+
+    def refuse_merged(self, what: str) -> None:
+        """Raise ConfigError, which names what cannot handle them, if particles may be merged."""
+        if self.merged:
+            name, whole = self.merged[0]
+            raise ConfigError(
+                f"{what} knows particles by their products only, but {name} of {self.name} may be one object, "
+                f"{whole}: use the decoding exact, or a topology without {whole}"
+            )
 
     def of_type(self, type_name: str) -> tuple[Particle, ...]:
         return tuple(particle for particle in self.particles if particle.type == type_name)
@@ -237,13 +314,13 @@ class Topology:
     def products(self, parent: Particle | None) -> list[tuple[str, str, tuple[int, ...], int]]:
         """Name, label, slots, and index of the particle (-1 for an object) of each product; None: of the event."""
         if parent is None:
-            return [(p.type, p.name, p.slots, p.index) for p in self.roots]
+            return [(p.type, p.name, p.span, p.index) for p in self.roots]
         decays = dict(self.decays)
         children, own = iter(parent.children), iter(parent.own_slots)
         below = [
             (*pair, next(children) if pair[0] in decays else -1) for pair in _numbered(decays.get(parent.type, ()))
         ]
-        return [(name, label, self.particles[k].slots if k >= 0 else (next(own),), k) for name, label, k in below]
+        return [(name, label, self.particles[k].span if k >= 0 else (next(own),), k) for name, label, k in below]
 
     @cached_property
     def sibling_groups(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
@@ -287,6 +364,7 @@ class Topology:
 
     def count_assignments(self, counts: int | Mapping[str, int] | Sequence[int]) -> int:
         """Number of complete assignments that differ by more than a symmetry, for numbers of objects by kind."""
+        self.refuse_merged("the number of assignments")
         pairs = zip(self.layout(counts), self.slots_per_kind, strict=True)
         return prod(perm(n, slots) for n, slots in pairs) // self.n_symmetries  # perm is 0 for too few objects
 
@@ -345,7 +423,8 @@ class Topology:
             products = self.products(parent)
             for _, label, _, index in products:
                 branch, below = ("└── ", "    ") if label == products[-1][1] else ("├── ", "│   ")
-                yield f"{indent}{branch}{label}"
+                whole = dict(self.merged).get(self.particles[index].type) if index >= 0 else None
+                yield f"{indent}{branch}{label}{f' or {whole}' if whole else ''}"
                 if index >= 0:
                     yield from lines(self.particles[index], indent + below)
 
@@ -355,7 +434,7 @@ class Topology:
 def same_tree(one: Topology, other: Topology) -> bool:
     """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
     first, second = (
-        [(t.event, dict(t.decays), dict(t.objects), t.context) for t in (tree, *tree.alternatives)]
+        [(t.event, dict(t.decays), dict(t.merged), dict(t.objects), t.context) for t in (tree, *tree.alternatives)]
         for tree in (one, other)
     )
     return first == second

@@ -103,6 +103,7 @@ def _union(topologies: Sequence[Topology], name: str | None, roots: Mapping[str,
         raise TopologyError(f"topologies need different names of letters, digits and _: read {', '.join(names)}")
     decays: dict[str, tuple[str, ...]] = {}
     objects: dict[str, str] = {}
+    merged = {name: whole for topology in topologies for name, whole in topology.merged}
     for topology in topologies:
         for item, value in (*topology.decays, *topology.objects):
             known: dict[str, Any] = objects if isinstance(value, str) else decays
@@ -123,6 +124,7 @@ def _union(topologies: Sequence[Topology], name: str | None, roots: Mapping[str,
         tuple(decays.items()),
         _loosest(topologies),
         objects=tuple(objects.items()),
+        merged=tuple(merged.items()),
         context=tuple(context),
         codes=tuple({item[0]: item for topology in topologies for item in topology.codes}.values()),
         invisible=tuple({item.type: item for topology in topologies for item in topology.invisible}.values()),
@@ -159,7 +161,7 @@ def _part(topology: Topology, tree: Topology) -> Part:
     return Part(
         tree,
         tuple(root.index for root in roots),
-        tuple(slot for root in roots for slot in root.slots),
+        tuple(slot for root in roots for slot in root.span),
         tuple(q.index for p in roots for q in topology.particles if p.index in topology.ancestry(q.index)),
     )
 
@@ -197,8 +199,9 @@ t -> W b): train one with `pairton train ttbar_allhad --topology tth_allhad --in
 def _decays(topology: Topology) -> dict[str, str]:
     """Type -> its decay in words, with the kinds of its objects."""
     decays, kinds = dict(topology.decays), dict(topology.objects)
-    words = {
-        name: " ".join(f"{p} ({kinds[p]})" if p in kinds else p for p in decays.get(name, (name,)))
-        for name in topology.types
-    }
-    return {name: f"{name} -> {products}" for name, products in words.items()}
+
+    def named(products: Sequence[str]) -> str:
+        return " ".join(f"{p} ({kinds[p]})" if p in kinds else p for p in products)
+
+    words = {name: f"{name} -> {named(decays.get(name, (name,)))}" for name in topology.types}
+    return words | {name: f"{words[name]} or {named([whole])}" for name, whole in topology.merged}

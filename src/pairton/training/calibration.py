@@ -100,13 +100,14 @@ def _truths(
     outputs = predict(nodes, np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8))
     complete_only = "patterns" not in outputs
     tables = set_tables(topology, allowed_nodes(topology, nodes.layout), complete_only)
-    chosen = hypotheses(tables, truth)
+    chosen = hypotheses(tables, truth, overlaps=nodes.overlaps)
     scores, terms = candidate_scores(tables, outputs), None if complete_only else outputs["patterns"].T
     true = log_scores(tables, scores, chosen, terms)
     result = []
     for temperature in EXACT_GRID:
         scaled = {name: values / np.float32(temperature) for name, values in scores.items()}
-        sums = log_sums(tables, scaled, None if terms is None else terms / np.float32(temperature))
+        cooler = None if terms is None else terms / np.float32(temperature)
+        sums = log_sums(tables, scaled, cooler, nodes.overlaps)
         result.append(true / temperature - log_normaliser(sums))
     has_truth = np.asarray(chosen.pattern >= 0)
     return np.stack(result)[:, has_truth], has_truth

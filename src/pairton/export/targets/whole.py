@@ -171,7 +171,9 @@ class ExactGraph(nn.Module):
             table = at[f"objects {name}"]  # (C, slots)
             slots = self.topology.of_type(name)[0].slots
             place = {slot: node.index_select(0, table[:, k]) for k, slot in enumerate(slots)}
-            added, subtracted, potentials = logit_rows(self.topology, name, place, mask.shape[1])
+            added, subtracted, potentials = logit_rows(
+                self.topology, self.topology.forms[name], place, mask.shape[1]
+            )
             terms = [flat["edges"].index_select(0, row) for row in added]
             terms += [-flat["edges"].index_select(0, row) for row in subtracted]
             if "triplets" in flat:

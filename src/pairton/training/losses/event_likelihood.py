@@ -65,7 +65,7 @@ class EventLikelihood(Loss):
         return sums <= int(recipe.loss.settings["likelihood_bound"])
 
     def prepare(self, examples: Examples) -> Arrays:
-        found = hypotheses(_tables(examples), examples.truth, examples.part)
+        found = hypotheses(_tables(examples), examples.truth, examples.part, examples.nodes.overlaps)
         named = {PATTERN: found.pattern, **{name: places.T for name, places in found.candidates.items()}}
         return {name: values.astype(np.int32) for name, values in named.items()}
 
@@ -73,13 +73,14 @@ class EventLikelihood(Loss):
         prepared = examples.prepared.get(self.name) or self.prepare(examples)
         own = {name: values.astype(np.intp).T for name, values in prepared.items()}
         truth = Hypotheses(own.pop(PATTERN), own)
-        return {"tables": _tables(examples), "truth": truth, "counted": np.asarray(truth.pattern >= 0)}
+        counted, overlaps = np.asarray(truth.pattern >= 0), examples.nodes.overlaps
+        return {"tables": _tables(examples), "truth": truth, "counted": counted, "overlaps": overlaps}
 
     def per_event(self, network: Network, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
         triplets = outputs["triplets"].float() if "triplets" in outputs else None
         scores = candidate_scores(target["tables"], outputs["edges"].float(), triplets)
         terms = outputs["patterns"].float().T if "patterns" in outputs else None
-        likelihood = log_likelihood(target["tables"], scores, target["truth"], terms)
+        likelihood = log_likelihood(target["tables"], scores, target["truth"], terms, target["overlaps"])
         # the truth of an incomplete event is not among the complete hypotheses
         return torch.where(target["counted"], -likelihood, torch.zeros_like(likelihood))
 
