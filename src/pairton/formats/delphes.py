@@ -13,15 +13,16 @@ import numpy.typing as npt
 from pairton.errors import ConfigError
 from pairton.events.matching import is_one_of
 from pairton.formats.base import Format, ReadOptions
+from pairton.formats.column_files import Table
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
 from pairton.formats.flat_objects import Chunk, flat_fields
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS
-from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import BTag, Tagger
+from pairton.formats.root_files import RootFile
+from pairton.formats.taggers import Tagger
 from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
 from pairton.topology import JET
 
-__all__ = ["FORMATS", "Delphes"]
+__all__ = ["FORMATS", "Delphes", "DelphesSource"]
 
 TREE = "Delphes"
 RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
@@ -50,40 +51,37 @@ class DelphesSource(ExperimentSource):
         name: name.upper() if name in ("pt", "met") else name.capitalize()
         for name in ("pt", "eta", "phi", "mass", "charge", "met")
     } | {"flavour": "Flavor"}
-
     flavours = FLAVOURS
+    tag, weight, number = "BTag", "Event.Weight", "Event.Number"  # names of columns
+    needs_tag = True
 
-    def __init__(self, tree: RootTree, options: ReadOptions) -> None:
-        self.collection = options.settings.get("jets", "Jet")
-        btag, table = options.btag, options.btag.table
-        if table is not None and table.field.lower() != "btag":
+    def __init__(self, tree: Table, options: ReadOptions) -> None:
+        collection, btag = options.settings.get("jets", "Jet"), options.btag
+        if btag.table is not None and btag.table.field.lower() != "btag":
             raise ConfigError(
-                f"--btag {table.name} is for {table.field}, but tags of Delphes are 0 or 1: choose a table for "
-                "btag, such as delphes_cms"
+                f"--btag {btag.table.name} is for {btag.table.field}, but tags of Delphes are 0 or 1: choose a "
+                "table for btag, such as delphes_cms"
             )
         self.tagger = Tagger(evidence=options.evidence)
-        if not btag.none:
-            self.tag_column, self.bit = self._tag(tree, btag)
-            self.tagger = Tagger("BTag", 0.5, "btag", table, options.evidence)
-        self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
-        self.number = next((name for name in ("Event.Number",) if name in tree), None)
+        self.tag_column = f"{collection}.{btag.named.removeprefix(f'{collection}.') or self.tag}"
+        if not btag.none and (self.needs_tag or btag.text or self.tag_column in tree):
+            tree.require([self.tag_column], hint="; choose another collection of jets with --set jets=COLLECTION")
+            bit = 0.0 if btag.cut is None else btag.cut
+            if (btag.named and btag.cut is None) or bit not in range(BITS):
+                raise ConfigError(
+                    f"--btag {btag.text}: the bit must be a number from 0 to {BITS - 1}, as in {self.tag}:0"
+                )
+            self.bit = int(bit)
+            self.tagger = Tagger(self.tag, 0.5, "btag", btag.table, options.evidence)
         super().__init__(tree, options, named_collections(COLLECTIONS, options.settings, "."))
-        if not btag.none:
-            self.metadata |= {"btag": f"{self.tag_column}:{self.bit}"}
-            self.tagging = f"{self.tag_column}:{self.bit}{f' ({table.name})' if table else ''}"
-
-    def _tag(self, tree: RootTree, btag: BTag) -> tuple[str, int]:
-        """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
-        column = f"{self.collection}.{btag.named.removeprefix(f'{self.collection}.') or 'BTag'}"
-        tree.require([column], hint="; choose another collection of jets with --set jets=COLLECTION")
-        bit = 0.0 if btag.cut is None else btag.cut
-        if (btag.named and btag.cut is None) or bit not in range(BITS):
-            raise ConfigError(f"--btag {btag.text}: the bit must be a number from 0 to {BITS - 1}, as in BTag:0")
-        return column, int(bit)
+        if self.tagger.field:
+            self.tagging = f"{self.tag_column}:{self.bit}"
+            self.metadata |= {"btag": self.tagging}
+            self.tagging += f" ({btag.table.name})" if btag.table else ""
 
     def more_columns(self) -> Sequence[str]:
         tags = [self.tag_column] if self.tagger.field else []
-        return [*tags, *(name for name in (self.weight, self.number) if name)]
+        return [*tags, *(name for name in (self.weight, self.number) if name in self.tree)]
 
     def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
         return (rows.flat(self.tag_column, counts).astype(np.int64) >> self.bit) & 1
@@ -100,10 +98,10 @@ class DelphesSource(ExperimentSource):
         return replace(record, hard=hard | _without_shower(record, status))
 
     def read_weights(self, rows: Chunk) -> npt.NDArray[np.float64] | None:
-        return None if self.weight is None else _scalar(rows[self.weight], 1.0).astype(np.float64)
+        return _scalar(rows[self.weight], 1.0).astype(np.float64) if self.weight in rows else None
 
     def carried(self, rows: Chunk) -> dict[str, ak.Array]:
-        return {} if self.number is None else {"event": ak.Array(_scalar(rows[self.number], -1))}
+        return {"event": ak.Array(_scalar(rows[self.number], -1))} if self.number in rows else {}
 
 
 class Delphes(Format):

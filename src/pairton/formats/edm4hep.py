@@ -9,36 +9,23 @@ Particle, _Particle_parents                           the generator record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import awkward as ak
 import numpy as np
-import numpy.typing as npt
 
-from pairton.errors import ConfigError
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.column_files import Table
-from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
+from pairton.formats.delphes import DelphesSource
 from pairton.formats.flat_objects import Chunk, flat_fields
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import Tagger
 from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
-from pairton.topology import JET
 
 __all__ = ["FORMATS", "Edm4hep"]
 
 TREE = "events"
 ALL = "ReconstructedParticles"
-COLLECTIONS: Collections = {
-    JET: (("Jet.",),),
-    "electron": (("Electron.",),),
-    "muon": (("Muon.",),),
-    "lepton": (("Electron.", "Muon."),),
-    "photon": (("Photon.",),),
-    "met": (("MissingET.",),),
-}
-FLAVOURS = (Flavour("electron", "Electron."), Flavour("muon", "Muon."))
 PARENTS = ("Particle.parents_begin", "Particle.parents_end", "_Particle_parents.index")
 RECORD = ("Particle.PDG", "Particle.generatorStatus", "Particle.eta", "Particle.phi", "Particle.mother")
 TAGS = ("ParticleIDs.parameters_begin", "ParticleIDs.parameters_end", "_ParticleIDs_parameters")
@@ -124,36 +111,13 @@ def _tags(begin: ak.Array, end: ak.Array, values: ak.Array, at: ak.Array, jets: 
     return ak.unflatten(flat, counts)
 
 
-class Edm4hepSource(ExperimentSource):
-    truth_rows = 2_000  # a record has some hundred particles
-    flavours = FLAVOURS
+class Edm4hepSource(DelphesSource):
     field_names: ClassVar[dict[str, str]] = {"met": "pt"}
+    tag, weight, number = "tag", "EventHeader.weight", "EventHeader.eventNumber"
+    needs_tag = False
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
-        table, btag = ParticleTable(tree), options.btag
-        self.collection = options.settings.get("jets", "Jet")
-        self.tagger = Tagger(evidence=options.evidence)
-        self.bit = 0 if btag.cut is None else int(btag.cut)
-        if not btag.none and (btag.text or self._tag in table):
-            table.require([self._tag], hint="; give --btag none to run without tags")
-            if btag.named or self.bit != (btag.cut or 0) or self.bit not in range(32):
-                raise ConfigError(f"--btag {btag.text}: give the bit of the tag, from 0 to 31, or a table")
-            self.tagger = Tagger("tag", 0.5, "btag", btag.table, options.evidence)
-        super().__init__(table, options, named_collections(COLLECTIONS, options.settings, "."))
-        self.tagging = str(self.bit) if self.tagger.field else str(self.tagger)
-        self.metadata |= {"btag": f"{self._tag}:{self.bit}"} if self.tagger.field else {}
-
-    @property
-    def _tag(self) -> str:
-        return f"{self.collection}.tag"
-
-    def more_columns(self) -> Sequence[str]:
-        weight = ["EventHeader.weight"] if "EventHeader.weight" in self.tree else []
-        number = ["EventHeader.eventNumber"] if "EventHeader.eventNumber" in self.tree else []
-        return [*([self._tag] if self.tagger.field else []), *weight, *number]
-
-    def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
-        return (rows.flat(self._tag, counts) >> self.bit) & 1
+        super().__init__(ParticleTable(tree), options)
 
     def record_columns(self) -> Sequence[str]:
         return RECORD
@@ -163,15 +127,6 @@ class Edm4hepSource(ExperimentSource):
         part = entries.fields
         hard = part["generatorStatus"] == HARD
         return GenRecord.of(entries.counts, part["PDG"], part["mother"], part["eta"], part["phi"], hard)
-
-    def read_weights(self, rows: Chunk) -> npt.NDArray[np.float64] | None:
-        if "EventHeader.weight" not in rows:
-            return None
-        return np.asarray(ak.fill_none(ak.firsts(rows["EventHeader.weight"]), 1.0), dtype=np.float64)
-
-    def carried(self, rows: Chunk) -> dict[str, Any]:
-        name = "EventHeader.eventNumber"
-        return {"event": ak.fill_none(ak.firsts(rows[name]), -1)} if name in rows else {}
 
 
 class Edm4hep(Format):

@@ -153,22 +153,17 @@ class EventWriter(ColumnWriter):
                 )
         if self._like is None:
             self._like = events[:0]
-            return
-        like = self._like
-        for name in ("truth", "weights"):
-            if (getattr(events, name) is None) != (getattr(like, name) is None):
-                raise OutputError(f"{self.path}: only some inputs have {name}: write them to separate files")
-        if set(events.columns) != set(like.columns):
-            odd = ", ".join(sorted(set(events.columns) ^ set(like.columns)))
+        if odd := _content(events) ^ _content(self._like):
             raise OutputError(
-                f"{self.path}: only some inputs have the columns {odd}: write them to separate files"
+                f"{self.path}: only some inputs have {', '.join(sorted(odd))}: write them to separate files"
             )
-        for kind in events.objects:
-            if different := set(_further(events, kind)) ^ set(_further(like, kind)):
-                raise OutputError(
-                    f"{self.path}: only some inputs have {', '.join(sorted(different))} of "
-                    f"{collection_name(kind)}: write them to separate files"
-                )
+
+
+def _content(events: Events) -> set[str]:
+    """What all events of a file must have, in words."""
+    found = {name for name in ("truth", "weights") if getattr(events, name) is not None}
+    found |= {f"{name} of {collection_name(kind)}" for kind in events.objects for name in _further(events, kind)}
+    return found | {f"the column {name}" for name in events.columns}
 
 
 def _with_variations(events: Events) -> Events:

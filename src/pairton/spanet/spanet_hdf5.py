@@ -91,10 +91,6 @@ class _Group:
         parts = [*(data for parts in self.fields.values() for data in parts), *self.flags.values()]
         return {data.name: data for data in (*parts, self.mask) if data is not None}
 
-    @property
-    def width(self) -> int:
-        return 1 if self.mask is None or len(self.mask.shape) == 1 else int(self.mask.shape[1])
-
 
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
@@ -174,27 +170,21 @@ class _Source(Hdf5Source):
 
     def _find_joined(self) -> tuple[tuple[str, int], ...]:
         """Groups, with widths, that targets index as one list; empty if each target is a row of its own group."""
-        topology = self.options.topology
-        if not self._targets or self.file.text(KEY) is not None:  # Pairton writes rows of their own group
+        file, setting = self.file, self.options.settings.get("targets")
+        if not self._targets or file.text(KEY) is not None:  # Pairton writes rows of their own group
             return ()
-        setting = self.options.settings.get("targets")
         if setting is None:  # known from an event file of SPANet
-            return tuple(self._group_width(kind) for kind in topology.extras.joined)
-        widths = {group.path.removeprefix("INPUTS/"): group.width for group in self._kinds.values()}
-        order = [] if setting == "own" else [name.strip() for name in setting.split(",")]
-        if unknown := [name for name in order if name not in widths]:
+            order = [_group(file, kind, self.options) for kind in self.options.topology.extras.joined]
+        else:
+            order = [] if setting == "own" else [name.strip() for name in setting.split(",")]
+        if unknown := [name for name in order if name not in _groups(file)]:
             raise ConfigError(
-                f"set targets={setting}: there is no group {unknown[0]}, but {', '.join(widths)}: write own, or "
-                "the groups in the order in which targets index them"
+                f"set targets={setting}: there is no group {unknown[0]}, but {', '.join(_groups(file))}: write "
+                "own, or the groups in the order in which targets index them"
             )
-        return tuple((name, widths[name]) for name in order)
-
-    def _group_width(self, kind: str) -> tuple[str, int]:
-        """The group of a kind and its width; targets also count groups that have no momenta."""
-        if kind in self._kinds:
-            return self._kinds[kind].path.removeprefix("INPUTS/"), self._kinds[kind].width
-        name = _group(self.file, kind, self.options)
-        return name, _Group(name, self.file.dataset(f"INPUTS/{name}/{MASK}"), {}).width
+        masks = [f"INPUTS/{name}/{MASK}" for name in order]  # also of groups without momenta
+        shapes = [file.dataset(mask).shape if file.is_dataset(mask) else () for mask in masks]
+        return tuple((name, (*shape, 1, 1)[1]) for name, shape in zip(order, shapes, strict=True))
 
     def _find_neutrino(self, file: Hdf5File) -> dict[str, Any]:
         """Column -> dataset of a component of the neutrino's momentum, if its unit is given."""
@@ -344,19 +334,15 @@ def _groups_by_products(topology: Topology, found: Sequence[str]) -> dict[str, s
     """Root particle -> group of targets with the same products; None if this is ambiguous."""
     in_file: dict[str, set[str]] = {}  # group -> products
     in_topology: dict[str, set[str]] = {}  # root particle -> products
-    slots = zip(topology.slots, labels_of(topology, "spanet"), strict=True)
-    roots_and_labels = [(slot.name.partition(".")[0], label) for slot, label in slots]
-    for names, pairs in (
-        (in_file, [(name.partition("/")[0], name) for name in found]),
-        (in_topology, roots_and_labels),
-    ):
-        for particle, label in pairs:
-            names.setdefault(particle, set()).add(label.partition("/")[2])
+    for name in found:
+        in_file.setdefault(name.partition("/")[0], set()).add(name.partition("/")[2])
+    for slot, label in zip(topology.slots, labels_of(topology, "spanet"), strict=True):
+        in_topology.setdefault(slot.name.partition(".")[0], set()).add(label.partition("/")[2])
     types = {root.name: root.type for root in topology.roots}
     result: dict[str, str] = {}
     for root, products in in_topology.items():
-        groups = sorted(name for name, set_ in in_file.items() if set_ == products)
-        roots = [name for name, set_ in in_topology.items() if set_ == products]
+        groups = sorted(name for name, others in in_file.items() if others == products)
+        roots = [name for name, others in in_topology.items() if others == products]
         if len(groups) != len(roots) or len({types[name] for name in roots}) > 1:
             return None
         result[root] = groups[roots.index(root)]
