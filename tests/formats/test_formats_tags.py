@@ -191,6 +191,9 @@ def test_working_points_of_correctionlib(tmp_path, events, filled, name):
         read(path, **QUIET, btag=f"btagPNetB:{tmp_path / name}:XT")
     with pytest.raises(ConfigError, match="no working points of Mine, but deepJet_wp_values, particle"):
         read(path, **QUIET, btag=f"Mine:{tmp_path / name}:M")
+    (tmp_path / "odd.json").write_text('{"corrections": [{"name": "a_wp_values", "data": 5}]}')
+    with pytest.raises(ConfigError, match=r"odd\.json: not a file of working points"):
+        read(path, **QUIET, btag=f"Mine:{tmp_path / 'odd.json'}:M")
 
 
 # -- columns of our own ------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def _tags(begin: ak.Array, end: ak.Array, values: ak.Array, at: ak.Array, jets: 
     first, at, counts = values[begin[tagged]], at[tagged], ak.num(jets)
     begins = np.cumsum(counts) - counts
     flat = np.zeros(ak.sum(counts), dtype=np.int64)
-    inside = at < counts
+    inside = (at >= 0) & (at < counts)
     flat[ak.to_numpy(ak.flatten((at + begins)[inside]))] = ak.to_numpy(ak.flatten(first[inside])).astype(np.int64)
     return ak.unflatten(flat, counts)
 

@@ -28,6 +28,7 @@ VALUES = ("pdgId", "px", "py", "pz")
 LINKS = tuple(
     (vertex, part) for vertex in ("prodVtxLink", "decayVtxLink") for part in ("m_persKey", "m_persIndex")
 )
+MOST_GENERATIONS = 100
 NO_VERTEX = 0xFFFFFFFF  # index of a null link; its key is 0
 
 Ints = npt.NDArray[np.int64]
@@ -69,9 +70,11 @@ class TruthContainers:
         particle = particle.reshape(-1)
         mother = _mothers(particle, event, [part.astype(np.int64) for part in parts[4:]])
         depth, above = np.zeros(len(first), dtype=np.int64), mother
-        while (above >= 0).any() and depth.max() < len(first):
+        for _ in range(MOST_GENERATIONS):  # until there are none above, unless the links of the file form a circle
             depth += above >= 0
             above = np.where(above >= 0, mother[above], -1)
+            if not (above >= 0).any():
+                break
         order = np.lexsort((first, depth, event[first]))  # mothers first
         place = np.empty_like(order)
         place[order] = np.arange(len(order))

@@ -28,16 +28,17 @@ def working_point(text: str) -> tuple[str, float] | None:
     if (found := WRITTEN.fullmatch(text)) is None:
         return None
     tagger, path, point = found.group("tagger", "file", "point")
-    known = {
-        str(each["name"]): each for each in read_json(path).get("corrections", ()) if "wp_values" in each["name"]
-    }
     bare = tagger.removeprefix("Jet_").removeprefix("btag")
-    begin = (CORRECTIONS.get(bare, bare), bare)
-    names = [name for name in known if name.partition("_wp_values")[0] in begin] or [*known]
-    if len(names) != 1:
-        raise ConfigError(f"{path}: no working points of {tagger}, but {', '.join(known) or 'none'}")
-    node = known[names[0]]["data"]
-    points = {str(each["key"]): each["value"] for each in node.get("content", ())}
+    try:
+        corrections = {str(each["name"]): each["data"] for each in read_json(path)["corrections"]}
+        known = [name for name in corrections if "wp_values" in name]
+        begin = (CORRECTIONS.get(bare, bare), bare)
+        names = [name for name in known if name.partition("_wp_values")[0] in begin] or known
+        if len(names) != 1:
+            raise ConfigError(f"{path}: no working points of {tagger}, but {', '.join(known) or 'none'}")
+        points = {str(each["key"]): each["value"] for each in corrections[names[0]]["content"]}
+    except (KeyError, TypeError):
+        raise ConfigError(f"{path}: not a file of working points, as correctionlib writes it") from None
     if not isinstance(points.get(point), int | float):
         raise ConfigError(f"{path}: {names[0]} has no point {point!r}, but {', '.join(points) or 'none'}")
     return tagger, float(points[point])
