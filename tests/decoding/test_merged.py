@@ -13,6 +13,7 @@ from pairton.decoding.set_sums import best, log_normaliser, log_sums, marginals
 from pairton.decoding.set_tables import allowed_nodes, count_sums, hypotheses, set_tables
 from pairton.decoding.terms import candidate_scores
 from pairton.errors import ConfigError, EventsError, TopologyError
+from pairton.evaluation.metrics.presence import true_pattern
 from pairton.events import Events
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
@@ -310,6 +311,12 @@ def test_the_highest_particle_in_a_large_jet_is_the_merged_one():
     assert found.tolist() == [[-1, -1, -1, -1, 0], [-1, -1, 0, -1, -1]]
 
 
+def test_events_are_counted_by_their_true_pattern():
+    truth = [[0, 1, -1, 2, 3, -1], [0, 1, -1, -1, -1, 0], [-1, -1, 1, -1, -1, 0], [-1, -1, 0, 2, -1, -1]]
+    names = [pattern.name for pattern in plan_of(HH).patterns]
+    assert [names[k] for k in true_pattern(HH, np.array(truth))] == ["H + H", "H + HJ", "HJ + HJ", "HJ"]
+
+
 def test_truth_is_either_resolved_or_merged():
     one = objects(jet=[[(0, 0), (1, 1)]], fatjet=[[(2, 2)]])
     events = Events(one, HH, truth=[[0, 1, -1, -1, -1, 0]])
@@ -343,4 +350,9 @@ def test_columns_of_a_result_name_the_state_and_the_large_jet():
     assert columns["H1_b1_jet"].tolist() == [1, -1]
     assert columns["H2_mass"][0] == pytest.approx(100, rel=1e-4)
     assert columns["pattern_HJ"][1] > 0.9
+    whole = sum(columns[f"pattern_{name}"] for name in ("H_H", "H_HJ", "HJ_HJ"))
+    np.testing.assert_allclose(columns["complete_probability"], whole, rtol=1e-6)
+    np.testing.assert_allclose(
+        columns["event_probability_if_complete"][0] * whole[0], columns["event_probability"][0]
+    )
     assert reco["H"].objects.kind.tolist() == [[["jet", "jet"], ["fatjet"]], [["fatjet"], []]]

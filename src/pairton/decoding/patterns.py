@@ -106,6 +106,7 @@ class Plan:
                 for name, (_, spec, placed, complete) in zip(names, options, strict=True)
             ]
         self.patterns = tuple(patterns)
+        self.complete = [k for k, pattern in enumerate(patterns) if pattern.complete]
 
     def number(self, spec: Spec | None) -> int:
         """The index of a factor, which is added if it is new."""

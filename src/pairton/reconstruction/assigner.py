@@ -233,8 +233,7 @@ class Assigner:
         if len(self.members) > 1:
             outputs[MODEL_FOLD] = fold_of(window.ids, len(self.members)).astype(np.int32)
         status = self.status_of(accepted, tags)
-        none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
-        status[accepted.answerable & none] = Status.BAD_OUTPUT
+        status[accepted.answerable & ~found.answered] = Status.BAD_OUTPUT
         return Reconstruction(
             window,
             found.assignment,

@@ -304,7 +304,7 @@ def pattern_columns(topology: Topology, found: Decoded) -> Columns:
     """The columns of a model that knows missing particles; `topology` is that of the answers."""
     patterns = plan_of(topology).patterns
     chances = found.pattern_probability  # (n, patterns), float64: P(complete) may be tiny
-    complete = chances[:, [k for k, pattern in enumerate(patterns) if pattern.complete]].sum(axis=1)
+    complete = chances[:, plan_of(topology).complete].sum(axis=1)
     there = present(topology, found.assignment)
     filled = np.stack([there[:, part.roots].all(axis=1) for part in parts_of(topology)])
     answered_in = found.topology_probability.argmax(axis=1) if topology.alternatives else 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pairton.topology.tree import Particle, Topology
 
-__all__ = ["MERGED", "STATES", "canonical", "canonical_within", "present", "ranked", "states"]
+__all__ = ["MERGED", "STATES", "canonical", "canonical_within", "in_use", "present", "ranked", "states"]
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -46,6 +46,12 @@ def states(topology: Topology, assignment: Ints) -> npt.NDArray[np.int8]:
         above = list(topology.ancestry(particle.index))[1:]
         result[(result[:, above] == MERGED).any(axis=1), particle.index] = 0
     return result
+
+
+def in_use(topology: Topology, assignment: Ints) -> Bools:
+    """(B, S): whether a slot has an object of a particle that is there: of its products, or of the whole."""
+    state = states(topology, assignment)[:, [slot.particle for slot in topology.slots]]
+    return np.asarray(state == 1 + np.array([slot.merged for slot in topology.slots]))
 
 
 def present(topology: Topology, assignment: Ints) -> Bools:

@@ -37,7 +37,7 @@ from pairton.evaluation.plots import (
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_entries, quantile, weighted_quantile
 from pairton.topology import Topology
-from pairton.topology.assignments import present
+from pairton.topology.assignments import in_use
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,7 +144,7 @@ def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.intp]:
     [0, 2, 4, 5]
     """
     tables = set_tables(topology, allowed_nodes(topology, topology.slots_per_kind))
-    return tables.pattern_of(present(topology, truth)[:, [slot.particle for slot in topology.slots]])
+    return tables.pattern_of(in_use(topology, truth))
 
 
 # -- signal and background --------------------------------------------------------------------------------
@@ -181,10 +181,12 @@ class Background(Metric):
         chance, events = chunk.answers[method.name].pattern_probability, chunk.events
         if not np.isfinite(chance).any():
             return None
-        nothing = [pattern.entry < 0 for pattern in plan_of(events.topology).patterns].index(True)
+        plan = plan_of(events.topology)
+        nothing = [pattern.entry < 0 for pattern in plan.patterns].index(True)
+        complete = chance[:, plan.complete].sum(axis=1)
         signal = np.asarray(events.columns.get(COLUMN, np.full(len(events), np.nan)), np.float64)
         labelled = np.asarray(events.present.any(axis=1))
-        return Seen(events.ids[:, 0], labelled, signal, chunk.weight, 1 - chance[:, nothing], chance[:, 0])
+        return Seen(events.ids[:, 0], labelled, signal, chunk.weight, 1 - chance[:, nothing], complete)
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
         seen: Seen | None = evaluation.counted(self.name, method)

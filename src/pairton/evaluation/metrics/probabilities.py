@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding.patterns import plan_of
 from pairton.evaluation import statistics
 from pairton.evaluation.evaluation import Table
 from pairton.evaluation.plots import DASHED, DOTTED, Plot, Series, plot_series
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches, same_hypothesis
 from pairton.evaluation.statistics import Area, cuts_at_efficiency, effective_entries
+from pairton.topology.assignments import present
 
 if TYPE_CHECKING:
     from pairton.evaluation.evaluation import Evaluation
@@ -92,10 +94,11 @@ class Calibration(Metric):
         complete = scores.total[EVENT] > 0
         right = answer.answered & same_hypothesis(topology, chunk.truth, answer.assignment)
         matched = matches(topology, answer.assignment, chunk.truth)
-        of_pattern = answer.pattern_probability[:, 0]  # NaN if unknown: `probabilities` leaves that out
+        of_pattern = answer.pattern_probability[:, plan_of(topology).complete].sum(axis=1)  # NaN if unknown
         conditional = np.full(len(complete), np.nan)
         np.divide(answer.event_probability, of_pattern, out=conditional, where=of_pattern > 0)
-        conditional[np.isfinite(of_pattern) & (answer.assignment < 0).any(axis=1)] = 0  # a particle is left out
+        there = present(topology, answer.assignment)[:, [root.index for root in topology.roots]]
+        conditional[np.isfinite(of_pattern) & ~there.all(axis=1)] = 0  # a particle is left out
         result = {
             EVENT: Probabilities(answer.event_probability, right, complete, chunk.weight),
             COMPLETE: Probabilities(of_pattern, complete, complete, chunk.weight),
