@@ -30,7 +30,7 @@ from pairton.network.trunks.pairformer import TriangleAttention, TriangleMultipl
 from pairton.network.trunks.symmetric import SymmetricTriangleAttention, SymmetricTriangleMultiplication
 from pairton.training import Recipe, load_recipe
 from pairton.training.batch import make_batch
-from pairton.training.data import Group, PackedEvents
+from pairton.training.data import Group, Key, PackedEvents
 from pairton.training.loop import Trainer
 from pairton.training.losses import LOSSES, Examples
 from pairton.training.optimising import make_optimiser
@@ -58,7 +58,7 @@ def make_events(recipe: Recipe, count: int) -> PackedEvents:
         columns = [pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)]
         truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots].astype(np.int8)
         jets = np.stack(columns, -1).astype(np.float32)
-        groups[(shape[1],)] = Group(
+        groups[Key(0, (shape[1],))] = Group(
             {"jet": jets}, truth, np.zeros((shape[0], 2), np.uint64), np.ones(shape[0], np.float32)
         )
     return PackedEvents(groups)
@@ -70,7 +70,7 @@ class Plain:
     def __init__(self, recipe: Recipe, events: PackedEvents, network: Network) -> None:
         self.recipe, self.events, self.network = recipe, events, network
         self.optimiser = make_optimiser(network, recipe.optimiser)
-        order = [(n, row) for (n,), group in events.groups.items() for row in range(len(group))]
+        order = [(n, row) for (_, (n,)), group in events.groups.items() for row in range(len(group))]
         self.order = [order[k] for k in np.random.default_rng(1).permutation(len(order))]
 
     def step(self, step: int) -> int:
@@ -82,7 +82,7 @@ class Plain:
         mask = np.zeros((size, longest), dtype=bool)
         truth = np.zeros((size, len(self.recipe.topology.slots)), dtype=np.int8)
         for k, (n, row) in enumerate(chosen):
-            group = self.events.groups[(n,)]
+            group = self.events.groups[Key(0, (n,))]
             jets[k, :n], mask[k, :n], truth[k] = group.objects["jet"][row], True, group.truth[row]
         nodes, name = Nodes({"jet": jets}, {"jet": mask}), "masked_edges"
         batch = make_batch(Examples(self.recipe, nodes, truth), {name: LOSSES[name]})
@@ -194,7 +194,7 @@ def main() -> None:
     rates = {name: rate(found) for name, found in samples.items()}
 
     usual = (len(recipe.topology.slots) + 1,)
-    step = next(step for step in range(50) if packed.trainer.plan.draw(step).layout == usual)
+    step = next(step for step in range(50) if packed.trainer.plan.draw(step).key.layout == usual)
     with FlopCounterMode(display=False) as counter:
         packed.step(step)
     seconds = statistics.median(timed(packed.step, step)[0] for _ in range(5))

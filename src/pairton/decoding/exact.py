@@ -207,12 +207,27 @@ def run_exact(task: Task) -> Decoded:
     return result
 
 
+def _limit(model: Any) -> int:
+    return exact_limit(model.topology, complete_only="patterns" not in model.info.outputs)
+
+
+def _check(model: Any) -> None:
+    """Raise ModelError if the sums cannot hold as many objects as a tree has slots."""
+    topology, limit = model.topology, _limit(model)
+    if limit < (slots := max(topology.slots_per_kind)):
+        raise ModelError(
+            f"{topology.name} has {slots} slots of one kind, but the sums over all its assignments can hold no more "
+            f"than {limit} objects: leave out some of its particles"
+        )
+
+
 register_decoding(
     Decoding(
         "exact",
         "the best of all assignments, in one pass",
         run_exact,
-        limit=lambda model: exact_limit(model.topology, complete_only="patterns" not in model.info.outputs),
+        limit=_limit,
+        check=_check,
         knows_missing=True,
     )
 )

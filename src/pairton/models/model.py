@@ -48,13 +48,11 @@ class TreeEngine:
     def at_once(self) -> int:
         return self.engine.at_once
 
-    @property
-    def path(self) -> Path:
-        return self.engine.path
-
-    @property
-    def library(self) -> str:
-        return self.engine.library
+    def __getattr__(self, name: str) -> Any:
+        """What else is known of the engine, such as its path."""
+        if name == "engine":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.engine, name)
 
     def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs:
         view = view_of(self.known, self.tree)

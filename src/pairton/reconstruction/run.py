@@ -133,6 +133,8 @@ class Run:
 
     def _for_events(self, model: Model, labelled: bool) -> Model:
         """A model for the topology of the events; ModelError if a network of several needs to be told which."""
+        if not isinstance(model, models.Model):  # of the user
+            return model
         asked = self.options.get("topology") if self.events is None else self.events.topology
         if asked is not None:
             model = model.for_topology(load_topology(asked))
@@ -147,7 +149,7 @@ class Run:
                         "topology of these events with --topology"
                     )
                 model = model.for_topology(tree)
-        if getattr(model, "zero_shot", False):
+        if model.zero_shot:
             warnings.warn(
                 f"{model.name} was not trained on {model.topology.name}, only on its particles: its probabilities "
                 "are not calibrated for such events",

@@ -73,12 +73,12 @@ class RunSettings:
                 f"{model.name} takes the decoding {model.decoding} only, not {decoding}: leave it out"
             )
         self._check_question(model, decoding)
-        check_max_objects(model.topology, self.max_objects)
         if answers_itself:
             limit = getattr(model.engine, "most_objects", self.max_objects)
         else:
             get_decoding(decoding).check(model)
             limit = get_decoding(decoding).limit(model)
+        check_max_objects(model.topology, self.max_objects)
         most = min(self.max_objects, limit)  # larger events are truncated
         check_max_objects(model.topology, most)
         used = used_cuts(self.cuts, model.domain, model.topology.kinds)

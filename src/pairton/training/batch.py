@@ -210,8 +210,7 @@ class Sampler:
             tree, own, part = self.mixture, truth, key.tree
             truth = np.full((len(own), len(tree.slots)), -1, dtype=own.dtype)
             truth[:, parts_of(tree)[part].slots] = own
-        given = {"columns": columns, "tree": tree, "part": part}
-        return Examples(self.recipe, group.nodes(rows), truth, **given, **more)
+        return Examples(self.recipe, group.nodes(rows), truth, columns=columns, tree=tree, part=part, **more)
 
     def _prepared_for(self, key: Key) -> dict[str, Arrays]:
         if key not in self._prepared:
