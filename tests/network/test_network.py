@@ -504,7 +504,7 @@ def test_triangle_layers_against_loops(direction):
     [
         ({"bloks": 3}, "no setting 'bloks'; did you mean 'blocks'"),
         ({"blocks": "three"}, "network.blocks is 'three', but must be a whole number"),
-        ({"blocks": 0}, "must be 1 to 4096"),
+        ({"blocks": 0}, "at least 1 and at most 4096"),
         ({"tokens": 1}, "must be true or false"),
         ({"single_width": 100}, "multiple of single_heads, 8"),
         ({"dropout": 1.5}, "below 1"),

@@ -216,8 +216,8 @@ def _check(model: Any) -> None:
     topology, limit = model.topology, _limit(model)
     if limit < (slots := max(topology.slots_per_kind)):
         raise ModelError(
-            f"{topology.name} has {slots} slots of one kind, but the sums over all its assignments can hold no more "
-            f"than {limit} objects: leave out some of its particles"
+            f"{topology.name} has {slots} slots of one kind, but sums over all its assignments hold up to {limit} "
+            "objects: leave out some of its particles"
         )
 
 

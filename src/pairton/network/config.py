@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pairton.errors import ConfigError, nearest, shown
+from msgspec import Meta
+
+from pairton.errors import ConfigError
 from pairton.network.trunks import get_trunk
 
 __all__ = ["NetworkConfig"]
 
-READOUTS = ("single", "pair", "both")
-TRIPLETS = ("none", "potential", "object_sum", "hyper")
-MOST = 4096  # the largest number of blocks, width or number of heads
-FEATURES = ("paper", "reference", "symmetric")
+Size: TypeAlias = Annotated[int, Meta(ge=1, le=4096)]
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """The architecture and size of a network. The defaults are those of the paper.
 
-    >>> NetworkConfig(edges_from="pairs")
+    >>> NetworkConfig(pair_width=30)
     Traceback (most recent call last):
-    pairton.errors.ConfigError: network.edges_from is 'pairs', but must be one of single, pair, both; did you \
-mean 'pair'?
+    pairton.errors.ConfigError: network.pair_width is 30, but must be a multiple of pair_heads, 4
     """
 
     architecture: str = "pairformer"  # a trunk: pairformer, symmetric, transformer, biased_transformer
-    blocks: int = 4
-    single_width: int = 128
-    single_heads: int = 8
-    pair_width: int = 64
-    pair_heads: int = 4
-    transition: int = 2  # hidden width of a transition (two-layer network), as a multiple of its width
-    dropout: float = 0.25  # rate at which whole rows or columns of pair updates are dropped
+    blocks: Size = 4
+    single_width: Size = 128
+    single_heads: Size = 8
+    pair_width: Size = 64
+    pair_heads: Size = 4
+    transition: Size = 2  # hidden width of a transition (two-layer network), as a multiple of its width
+    # rate at which whole rows or columns of pair updates are dropped
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.25
     tokens: bool = True  # whether particles that are already revealed are an input
-    pair_features: str = "paper"  # paper, reference; a symmetric network has its own
+    pair_features: Literal["paper", "reference", "symmetric"] = "paper"  # a symmetric network has its own
     objects_into_pairs: bool = False  # add A x_i + B x_j to ordered pairs z_ij; symmetric networks always do
     single_stream: bool = True
     triangle_multiplication: bool = True
     triangle_attention: bool = True
     gates: bool = True  # in triangle multiplications and transitions; only a symmetric network may lack them
-    edges_from: str = "single"  # embeddings that edges are read from: single, pair, both
-    triplets: str = "none"  # head that scores particles of three objects: none, potential, object_sum, hyper
+    edges_from: Literal["single", "pair", "both"] = "single"  # embeddings that edges are read from
+    triplets: Literal["none", "potential", "object_sum", "hyper"] = "none"  # scores particles of three objects
     # true: one score per pattern (which particles are present) of the topology; presence: scores of what is
     # present, from which those of the patterns of any topology follow; false: all particles are present
     patterns: bool | Literal["presence"] = False
@@ -51,20 +50,12 @@ mean 'pair'?
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", tuple(self.heads))  # JSON has lists
         trunk = get_trunk(self.architecture)
-        _one_of("network.edges_from", self.edges_from, READOUTS)
-        _one_of("network.triplets", self.triplets, TRIPLETS)
-        _one_of("network.pair_features", self.pair_features, FEATURES)
-        for name in ("blocks", "single_width", "single_heads", "pair_width", "pair_heads", "transition"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise ConfigError(f"network.{name} is {getattr(self, name)}, but must be 1 to {MOST}")
         for stream in ("single", "pair"):
             width, heads = getattr(self, f"{stream}_width"), getattr(self, f"{stream}_heads")
             if width % heads:
                 raise ConfigError(
                     f"network.{stream}_width is {width}, but must be a multiple of {stream}_heads, {heads}"
                 )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"network.dropout is {self.dropout}, but must be at least 0 and below 1")
         if not self.gates and trunk.needs_gates:
             raise ConfigError(
                 f"network.architecture {self.architecture} has gates: set gates: true, or architecture: symmetric"
@@ -96,10 +87,3 @@ mean 'pair'?
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(
-            f"{name} is {shown(value)}, but must be one of {', '.join(allowed)}{nearest(value, allowed)}"
-        )
