@@ -51,7 +51,7 @@ def make_events(recipe: Recipe, count: int) -> PackedEvents:
     """Random jets and labels: only their shapes matter."""
     rng = np.random.default_rng(0)
     n_slots = len(recipe.topology.slots)
-    groups: dict[tuple[int, ...], Group] = {}
+    groups: dict[Key, Group] = {}
     for more, share in enumerate(MIX):
         shape = (max(1, round(share * count)), n_slots + more)
         pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)

@@ -6,9 +6,12 @@ import pytest
 
 from pairton.errors import EventsError
 from pairton.events import SPLITS, Events, Status
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import Inputs
 from pairton.events.objects import make_jets
 from pairton.events.vectors import energy_of, mass_of
-from pairton.topology import Selection, load_topology
+from pairton.topology import Selection, load_topology, parse_topology
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
 
@@ -235,3 +238,24 @@ def test_arrays_that_do_not_fit_are_refused():
         Events.concatenate([Events(jets), Events(jets, "hh4b")])
     with pytest.raises(EventsError, match="1 of 2 parts have weights"):
         Events.concatenate([Events(jets), Events(jets, weights=[1, 2, 3])])
+
+
+def test_inputs_that_say_which_cuts_the_jets_passed():
+    """Those in force; those of the topology, as far as no used jet is beyond them; or those that were drawn."""
+    columns = {"pt": [[60.0, 21.0], [50.0, 40.0], []], "eta": [[0.5, -2.8], [0.1, 1.0], []]}
+    jets = make_jets(**columns, phi=columns["eta"], mass=[[5.0] * 2, [5.0] * 2, []], btag=columns["pt"])
+    selection = {"jets": {"pt": 25, "abs_eta": 2.5}}
+    events = Events(jets, parse_topology({**load_topology("hh4b").to_dict(), "selection": selection}))
+    inputs = Inputs.parse({"jet": ["cut_pt", "cut_abs_eta"]}, events.topology)
+
+    def found(events, **cuts):
+        values = accept(events, Domain({"jet": KindDomain(20, 4.5)}), inputs, **cuts).nodes.values["jet"]
+        return values[:2, 0, 4:].round(4).tolist()
+
+    expected = [np.float32([21, 2.8]).tolist(), [25.0, 2.5]]
+    np.testing.assert_allclose(found(events), expected, rtol=1e-6)
+    np.testing.assert_allclose(found(events, cuts=False), expected, rtol=1e-6)
+    harder = found(events, cuts={"jet": {"pt": 30, "abs_eta": 2.4}})
+    np.testing.assert_allclose(harder, [[30, 2.4], [30, 2.4]], rtol=1e-6)
+    drawn = ak.with_field(ak.with_field(jets, 28 + 0 * jets.pt, "cut_pt"), 2.2 + 0 * jets.pt, "cut_abs_eta")
+    np.testing.assert_allclose(found(events.replace(objects={"jet": drawn})), [[28, 2.2], [28, 2.2]], rtol=1e-6)

@@ -566,6 +566,17 @@ def test_every_event_once_per_epoch_in_batches_of_one_layout():
     )
 
 
+def test_topologies_are_balanced():
+    """Per epoch, the root of the mean number over that of a topology; no event more than three times."""
+    counts = {Key(0, (6,)): 1600, Key(1, (4,)): 100, Key(1, (5,)): 100, Key(2, (4,)): 6}
+    used = dict.fromkeys(range(3), 0)
+    plan = BatchPlan(counts, batch=32, seed=1, balance=True)
+    for drawn in plan.epoch(0):
+        assert (np.unique(drawn.rows, return_counts=True)[1] <= 3).all()
+        used[drawn.key.tree] += len(drawn.rows)
+    assert used == {0: round(1600 * (602 / 1600) ** 0.5), 1: 2 * round(100 * (602 / 200) ** 0.5), 2: 18}
+
+
 @pytest.mark.parametrize(
     ("events", "message"),
     [

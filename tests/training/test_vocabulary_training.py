@@ -1,6 +1,7 @@
 """Recipes with several topologies: a vocabulary, and a mixture with P(topology) and the answer in either."""
 
 import shutil
+from contextlib import nullcontext
 
 import awkward as ak
 import h5py
@@ -14,7 +15,7 @@ from pairton import formats
 from pairton.cli import main
 from pairton.errors import ConfigError, ModelError, TopologyError, TrainingError
 from pairton.events import Events
-from pairton.events.objects import make_jets
+from pairton.events.objects import make_jets, make_objects
 from pairton.reconstruction.provenance import result_metadata
 from pairton.topology import load_topology, parse_topology
 
@@ -22,7 +23,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("lightning.fabric")
 
 from pairton.export import export_model  # noqa: E402
-from pairton.training import load_recipe, parse_recipe, train  # noqa: E402
+from pairton.training import load_recipe, loop, parse_recipe, train  # noqa: E402
 
 ONE = {"name": "one", "event": ["H"], "particles": {"H": ["b", "b"]}}
 TWO = {"name": "two", "event": ["H", "H"], "particles": {"H": ["b", "b"]}}
@@ -188,3 +189,67 @@ def test_recipes_of_mixtures():
             parse_recipe(wrong)
     with pytest.raises(TopologyError, match="same kinds of objects, but there are hh4b"):
         parse_recipe({**both, "topologies": ["hh4b", "ttbar_semilep"]})
+
+
+LEPTONIC = {
+    "name": "leptonic", "event": ["tl", "H"], "objects": {"l": "lepton"}, "context": ["met"],
+    "particles": {"tl": ["b", "l"], "H": ["b", "b"]},
+}  # fmt: skip
+
+
+def leptonic_events(tree, count=200):
+    """The lepton and the hardest jet are those of tl, the two softest jets those of H."""
+    events = some_events(load_topology("hh4b"), hard=1, count=count, n_jets=4)
+    rng = np.random.default_rng(3)
+    objects = {"jet": events.jets}
+    for kind in ("lepton", "met"):
+        pt, phi = rng.uniform(30, 90, (count, 1)), rng.uniform(-3, 3, (count, 1))
+        eta = rng.normal(size=(count, 1)) * (kind == "lepton")
+        objects[kind] = make_objects(pt=pt, eta=eta, phi=phi, mass=0 * pt)
+    objects["jet"] = ak.with_field(events.jets, ak.local_index(events.jets.pt) % 2, "btag")
+    ids = events.ids + np.array([[5, 0]], np.uint64)
+    return Events(objects, tree, truth=np.tile([0, 0, 2, 3], (count, 1)), ids=ids)
+
+
+def test_a_network_of_topologies_with_different_kinds(trained, tmp_path):
+    """Trained, resumed, exported, fine-tuned, and asked for either topology and for one that it never saw."""
+    folder, _, _ = trained
+    (tmp_path / "leptonic.yaml").write_text(str(LEPTONIC))
+    tree = load_topology(tmp_path / "leptonic.yaml")
+    with formats.create(tmp_path / "leptonic.h5", tree) as writer:
+        writer.write(leptonic_events(tree))
+    raw = {**RECIPE, "topologies": [str(tmp_path / "leptonic.yaml"), TWO], "loss": {"event_likelihood": 1}}
+    raw["inputs"] = {"jet": ["btag", {"field": "cut_pt", "offset": 25, "scale": 5}]}
+    raw |= {"optimiser": {**RECIPE["optimiser"], "steps": 30}, "run": {**RECIPE["run"], "save_every": 10}}
+    files = [tmp_path / "leptonic.h5", folder / "two.h5"]
+    whole = train(parse_recipe(raw), files, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "interruptible", lambda: nullcontext(lambda: True))  # ends after its first step
+        stopped = train(parse_recipe(raw), files, tmp_path / "parts")
+    assert stopped.step == 1
+    assert train(parse_recipe(raw), files, tmp_path / "parts", resume=True).best == whole.best
+
+    lone = parse_topology({**TWO, "name": "lone", "event": ["tl"], "particles": {"tl": ["b", "l"]}, **{
+        key: LEPTONIC[key] for key in ("objects", "context")
+    }})  # fmt: skip
+    events = {tree.name: leptonic_events(tree), "two": pairton.read(folder / "two.h5")}
+    events["lone"] = events["leptonic"].replace(topology=lone, truth=events["leptonic"].truth[:, :2])
+    for name, given in events.items():
+        with pytest.warns(pairton.errors.PairtonWarning) if name == "lone" else nullcontext():
+            onnx = pairton.reconstruct(given, str(tmp_path / "whole"))
+            by_torch = pairton.reconstruct(given, str(tmp_path / "whole"), engine="torch")
+        np.testing.assert_array_equal(onnx.assignment, by_torch.assignment)
+        np.testing.assert_allclose(onnx.event_probability, by_torch.event_probability, atol=1e-4)
+        assert np.isfinite(onnx.event_probability).all()
+    with pytest.raises(ModelError, match="answers for leptonic, two, and for other trees of their particles"):
+        pairton.reconstruct(events["two"].jets, str(tmp_path / "whole"))
+
+    own = {**raw, "topology": str(tmp_path / "leptonic.yaml"), "optimiser": {**raw["optimiser"], "steps": 1}}
+    own["optimiser"]["learning_rate"] = 1e-9
+    own.pop("topologies")
+    for patterns in (True, "presence"):
+        own["network"] = {**raw["network"], "patterns": patterns}
+        train(parse_recipe(own), files[:1], tmp_path / str(patterns), init=tmp_path / "whole")
+        start = pairton.reconstruct(events["leptonic"], str(tmp_path / str(patterns)))
+        expected = pairton.reconstruct(events["leptonic"], str(tmp_path / "whole"))
+        np.testing.assert_array_equal(start.assignment, expected.assignment)

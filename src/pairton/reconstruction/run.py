@@ -131,10 +131,10 @@ class Run:
         isolate = self.options.get("isolate")
         return models.load_model(name, engine=engine, threads=threads, topology=topology, isolate=isolate)
 
-    def _for_events(self, model: Model, labelled: bool) -> Model:
+    def _for_events(self, model: Any, labelled: bool) -> Model:
         """A model for the topology of the events; ModelError if a network of several needs to be told which."""
         if not isinstance(model, models.Model):  # of the user
-            return model
+            return model  # type: ignore[no-any-return]
         asked = self.options.get("topology") if self.events is None else self.events.topology
         if asked is not None:
             model = model.for_topology(load_topology(asked))
@@ -156,7 +156,7 @@ class Run:
                 PairtonWarning,
                 stacklevel=4,
             )
-        return model
+        return model  # type: ignore[no-any-return]
 
     @cached_property
     def known_topology(self) -> Topology | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pairton._common.signals import handled
 from pairton.errors import TrainingError
 from pairton.models.storage import ModelInfo, read_info, save_model
 from pairton.network import Network
@@ -28,7 +30,6 @@ from pairton.topology import collection_name
 from pairton.training.batch import Batch, BatchPlan, Drawn, Sampler, make_batch
 from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import PackedEvents
-from pairton.training.interrupts import interruptible
 from pairton.training.logs import Logs
 from pairton.training.losses import LOSSES
 from pairton.training.measuring import domain_of
@@ -296,6 +297,23 @@ class Trainer:
                     logs.write(step, kind, values)
 
             yield log
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether Ctrl-C, SIGTERM or SIGHUP was received. A second one ends the block."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        if not asked.is_set():
+            asked.set()
+        elif callable(before[number]):
+            before[number](number, frame)
+        else:
+            raise KeyboardInterrupt
+
+    with handled(ask) as before:
+        yield asked.is_set
 
 
 def _better(found: dict[str, float], best: dict[str, float], weights: Mapping[str, float]) -> bool:
