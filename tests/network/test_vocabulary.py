@@ -217,3 +217,23 @@ def test_topologies_that_do_not_go_together():
         mixture(ALL)
     with pytest.raises(TopologyError, match="choose one of them"):
         check_mixture(KNOWN)
+
+
+def test_particles_that_may_be_merged():
+    """H to two jets or one large jet, in a vocabulary and in a tree that it never saw."""
+    higgs = {"particles": {"H": [["b", "b"], ["J"]]}, "objects": {"J": "fatjet"}}
+    pair = parse_topology({"name": "pair", "event": ["H", "H"], **higgs})
+    known = vocabulary([pair, load_topology("ttbar_allhad")])
+    assert known.merged == (("H", "J"),)
+    network = network_of(known)
+    one = parse_topology({"name": "one", "event": ["H"], **higgs})
+    nodes = nodes_of(one, (3, 1))
+    found = decode(predictor(network.for_topology(one)), one, nodes)
+    np.testing.assert_allclose(found.pattern_probability.sum(axis=1), 1, rtol=1e-6)
+    names = presence_names(known)
+    for pattern, terms in zip(plan_of(one).patterns, presence_terms(known, one).T, strict=True):
+        assert terms[names.index("H merged")] == ("HJ" in pattern.name)
+        assert terms[names.index("H present")] == ("H" in pattern.name)
+    check_known(known, parse_topology({"name": "resolved", "event": ["H"], "particles": {"H": ["b", "b"]}}), "any")
+    with pytest.raises(ModelError, match=r"does not know H -> b b or J \(fatjet\) of one"):
+        check_known(KNOWN, one, "any")

@@ -3,7 +3,7 @@
 Edges and triplets belong to types, so those of the topology's types are taken. The score of a pattern is a sum
 over what is present: for each type, from the numbers n of present and m of absent particles,
 
-    a n + b [n > 0] + c m + d [m > 0],
+    a n + b [n > 0] + c m + d [m > 0]  (and one more for each that is merged into one object),
 
 and for each kind, from the number k of objects that the pattern uses, e k / 4 + f (k / 4)^2. The network has the
 coefficients for each event as its output `presence`. All terms are linear in n and m beyond 1, so that they extend
@@ -45,12 +45,9 @@ def presence_names(known: Topology) -> list[str]:
     >>> presence_names(load_topology("hh4b"))
     ['H present', 'H some present', 'H absent', 'H some absent', 'jet used', 'jet used squared']
     """
-    return [
-        f"{name} {term}"
-        for names, terms in ((known.types, OF_TYPE), (known.object_kinds, OF_KIND))
-        for name in names
-        for term in terms
-    ]
+    of_types = [f"{name} {term}" for name in known.types for term in OF_TYPE]
+    of_types += [f"{name} merged" for name, _ in known.merged]
+    return of_types + [f"{kind} {term}" for kind in known.object_kinds for term in OF_KIND]
 
 
 def presence_terms(known: Topology, tree: Topology) -> npt.NDArray[np.float32]:
@@ -64,12 +61,13 @@ def presence_terms(known: Topology, tree: Topology) -> npt.NDArray[np.float32]:
     columns = []
     for pattern in plan_of(tree).patterns:
         whole = Counter(particle.type for particle in parts_of(tree)[pattern.part].topology.particles)
-        there, inside = _present(tree, pattern)
+        there, merged, inside = _present(tree, pattern)
         used = dict(zip(tree.kinds, pattern.needs(tree), strict=True))
         terms: list[float] = []
         for name in known.types:
             present, absent = there[name], whole[name] - there[name] - inside[name]
             terms += [present, present > 0, absent, absent > 0]
+        terms += [merged[name] for name, _ in known.merged]
         for kind in known.object_kinds:
             share = used.get(kind, 0) / OBJECTS
             terms += [share, share * share]
@@ -77,13 +75,14 @@ def presence_terms(known: Topology, tree: Topology) -> npt.NDArray[np.float32]:
     return np.array(columns, dtype=np.float32).T
 
 
-def _present(tree: Topology, pattern: Pattern) -> tuple[Counter[str], Counter[str]]:
-    """How many particles of each type a pattern has, those below others too, and how many merged ones hold."""
+def _present(tree: Topology, pattern: Pattern) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """How many particles of each type a pattern has, how many are merged, and how many merged ones hold."""
     filled = np.full((1, len(tree.slots)), -1)
     filled[:, pattern.filled(tree)] = 0
     state = states(tree, filled)[0]
     held = [p for p in tree.particles if any(state[k] == MERGED for k in list(tree.ancestry(p.index))[1:])]
-    return Counter(p.type for p in tree.particles if state[p.index]), Counter(p.type for p in held)
+    merged = Counter(p.type for p in tree.particles if state[p.index] == MERGED)
+    return Counter(p.type for p in tree.particles if state[p.index]), merged, Counter(p.type for p in held)
 
 
 class View:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, reduce
 from operator import or_
 from typing import Any, NamedTuple
@@ -181,7 +182,8 @@ def check_known(known: Topology, tree: Topology, model: str) -> None:
 t -> W b): train one with `pairton train ttbar_allhad --topology tth_allhad --init ttbar_allhad --data FILES`
     """
     theirs, ours = _decays(known), _decays(tree)
-    unknown = [text for name, text in ours.items() if theirs.get(name) != text]
+    resolved = _decays(replace(known, merged=()))
+    unknown = [text for name, text in ours.items() if text not in (theirs.get(name), resolved.get(name))]
     remedy = f"train one with `pairton train ttbar_allhad --topology {tree.name} --init {model} --data FILES`"
     if unknown:
         hint = nearest(unknown[0].split(" ")[0], theirs)
