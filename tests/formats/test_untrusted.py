@@ -2,7 +2,6 @@
 
 import gc
 import io
-import json
 import os
 import pickle
 import resource
@@ -12,6 +11,7 @@ from functools import partial
 
 import awkward as ak
 import h5py
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +19,7 @@ import pytest
 import pairton
 from event_files import write_events
 from pairton import formats
-from pairton._common.worker import SIZES, Limits, Worker, pack, unpack
+from pairton._common.worker import ARRAY, SIZE, Limits, Worker, pack, unpack
 from pairton.cli import main
 from pairton.errors import (
     ConfigError,
@@ -213,9 +213,10 @@ def test_a_pickle_is_no_input(tmp_path, suffix, refused, monkeypatch):
 
 def test_an_array_of_objects_is_no_answer_of_a_worker():
     for kind in ("|O", "O", "i4,O"):
-        text = json.dumps({"array": [kind, [1]]}).encode()
-        with pytest.raises(ValueError, match="OBJECT"):
-            unpack(io.BytesIO(SIZES.pack(len(text), 16) + text + b"x" * 16))
+        array = msgspec.msgpack.Ext(ARRAY, msgspec.msgpack.encode([kind, [1], b"x" * 16]))
+        content = msgspec.msgpack.encode(array)
+        with pytest.raises((TypeError, ValueError), match=r"OBJECT|object|data type"):
+            unpack(io.BytesIO(SIZE.pack(len(content)) + content))
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['touch trapped']", "!!python/name:os.system"])

@@ -275,13 +275,9 @@ def at_random(verb: Verb, home: Path, content: Any, took: float, kills: int, rng
     return {"kills": kills, "found": dict(found), "done": far, "compared": compared + 1}
 
 
-RENAMES = ("replace", "link")  # of `os`: a link gives a new output its name
-
-
 def at_each_rename(act: Callable[[Callable[[], None]], None]) -> None:
     """Call `act` instead of every rename, with a function that renames."""
-    for name in RENAMES:
-        vars(os)[name] = partial(lambda rename, *names: act(lambda: rename(*names)), getattr(os, name))
+    vars(os)["replace"] = partial(lambda rename, *names: act(lambda: rename(*names)), os.replace)
 
 
 def die_at_rename(number: int, after: bool) -> None:

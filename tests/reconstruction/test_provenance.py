@@ -99,9 +99,8 @@ def test_inputs_altered_with_the_same_size_and_time_are_noticed(decays, tmp_path
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert source.stat().st_size == before.st_size
     assert formats.files.fingerprint(str(source))  # its head and tail are the same
-    problems = verify(folder).problems
-    assert [problem for problem in problems if "its content has changed" in problem] == list(problems)
-    assert len(problems) == 1
+    (problem,) = verify(folder)[1]
+    assert "its content has changed" in problem
     with contextlib.suppress(InputError):  # the flipped bit may be one that HDF5 checks
         assert kept(source, folder, mass_model) == 0
 
@@ -118,7 +117,7 @@ def test_complete_parts_are_kept_and_damaged_ones_made_again(source, tmp_path, m
     done = reconstruct_files(source, folder, mass_model, resume=True)
     assert (done.skipped, done.replaced) == (0, 1)
     assert part.read_bytes() == good
-    assert not verify(folder).problems
+    assert not verify(folder)[1]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +203,7 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
     capsys.readouterr()
     assert run("inspect", out) == 0
     shown = capsys.readouterr().out
-    for word in ("small", "beam", "jet_btag:0.3", "GeV", "torch", one["sha256"][:12], "max_objects", "30 events"):
+    for word in ("small", "beam", "jet_btag:0.3", "GeV", "torch", one["sha256"][:12], "max_objects", "30"):
         assert word in shown, word
     assert run("inspect", out, "--json") == 0
     assert json.loads(capsys.readouterr().out) == said
@@ -213,10 +212,10 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        ([], "jet: pt>25,abs_eta<2.5"),
-        (["--jets", "none"], "jet: none"),
-        (["--jets", "pt>30,abs_eta<2.4"], "jet: pt>30,abs_eta<2.4"),
-        (["--jets", "pt>30"], "jet: pt>30,abs_eta<2.5"),
+        ([], "jet: pt: 25, abs_eta: 2.5"),
+        (["--jets", "none"], "jet: pt: none, abs_eta: none"),
+        (["--jets", "pt>30,abs_eta<2.4"], "jet: pt: 30, abs_eta: 2.4"),
+        (["--jets", "pt>30"], "jet: pt: 30, abs_eta: 2.5"),
     ],
 )
 def test_inspect_says_which_cuts_a_result_was_made_with(source, model_folder, tmp_path, capsys, words, shown):

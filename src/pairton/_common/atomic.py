@@ -15,10 +15,10 @@ from pairton.errors import OutputError, PairtonError
 __all__ = [
     "Replacement",
     "locked",
-    "new_output",
     "note_input",
     "output_errors",
     "protecting_inputs",
+    "refuse_existing",
     "replacing",
 ]
 
@@ -40,45 +40,19 @@ class Replacement:
         if (given := _inputs.get(_identity(self.path))) is not None:
             raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
         # keep the suffix, since some libraries choose the format by it
-        self._unique = f"{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
-        self.temporary = folder / f".{self._unique}"
+        self.temporary = folder / f".{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
 
     def commit(self) -> None:
         """Flush to disk and give the file its name."""
         try:
             with output_errors(self.path):
                 _sync(self.temporary)
-                if os.path.abspath(self.path) in _new:
-                    self._commit_new()
-                else:
-                    os.replace(self.temporary, self.path)
+                os.replace(self.temporary, self.path)
                 with contextlib.suppress(OSError):  # not every system opens folders
                     _sync(self.path.parent)  # until then, a power cut may undo the rename
         except BaseException:
             self.discard()
             raise
-
-    def _commit_new(self) -> None:
-        """Give the file its name; if another run has just taken that, keep the file under a free one and raise."""
-        try:
-            try:
-                os.link(self.temporary, self.path)
-            except FileExistsError:
-                raise
-            except OSError:  # a file system without links: reserve the name with an empty file
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o666))
-                try:
-                    os.replace(self.temporary, self.path)
-                except BaseException:
-                    self.path.unlink()
-                    raise
-            self.discard()
-        except FileExistsError:
-            kept = self.path.with_name(self._unique)
-            os.replace(self.temporary, kept)
-            raise OutputError(
-                f"{self.path} was written by another run in the meantime, and stays: this result is in {kept}"
-            ) from None
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -103,22 +77,10 @@ def _identity(path: str | Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-_new: list[str] = []  # absolute paths of outputs that must not replace a file
-
-
-@contextmanager
-def new_output(path: str | Path, force: bool = False) -> Iterator[None]:
-    """Without `force`, refuse to replace `path`: now, and if another run writes it during the block."""
-    if force:
-        yield
-        return
-    if os.path.lexists(path):
+def refuse_existing(path: str | Path | None, force: bool = False) -> None:
+    """Refuse to replace a file without `force`."""
+    if path is not None and not force and os.path.lexists(path):
         raise OutputError(f"{path} exists: give another name, or replace it with --force")
-    _new.append(os.path.abspath(path))
-    try:
-        yield
-    finally:
-        _new.remove(os.path.abspath(path))
 
 
 _inputs: dict[tuple[int, int] | None, str] = {}  # identity of each input file -> its name

@@ -51,24 +51,12 @@ Error = type[PairtonError]
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses keys that appear twice and merges (<<) that unfold; dates stay text."""
+    """Dates stay text."""
 
     yaml_implicit_resolvers = {
         first: [entry for entry in entries if not entry[0].endswith(":timestamp")]
         for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    merged = 0  # entries of all mappings so far
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        _once([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
-        return node
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        self.merged += len(node.value)
-        if self.merged > MOST_NODES:
-            raise ValueError(f"more than {MOST_NODES} entries")
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
@@ -86,7 +74,12 @@ def parse_yaml(text: str, source: str, error: Error = ConfigError) -> Any:
     pairton.errors.ConfigError: card: not readable as YAML (more than 40 levels inside one another)
     """
     try:
-        return _bounded(_Loader(text).get_single_data())
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_nodes(loader, node)
+        return loader.construct_document(node)
     except Exception as problem:  # PyYAML raises more than its own kinds on odd scalars
         raise error(f"{source}: not readable as YAML ({_reason(problem)})") from None
 
@@ -261,21 +254,25 @@ def _hint(kind: Any, value: object) -> str:
     return nearest(value, map(str, get_args(literals[0]))) if literals else ""
 
 
-def _bounded(data: Any) -> Any:
-    """Return `data`. Raise ValueError if it is too deep or too large, with aliases written out."""
-    todo, count = [(data, 0)], 0
+def _check_nodes(loader: _Loader, root: yaml.Node) -> None:
+    """Raise ValueError if YAML is too deep or too large, with aliases written out, or has a key twice."""
+    todo, count = [(root, 0)], 0
     while todo:
-        item, depth = todo.pop()
+        node, depth = todo.pop()
         count += 1
         if depth > MOST_DEPTH:
             raise ValueError(f"more than {MOST_DEPTH} levels inside one another")
         if count > MOST_NODES:
             raise ValueError(f"more than {MOST_NODES} entries")
-        _whole(item)
-        if isinstance(item, list | dict):
-            inside = item if isinstance(item, list) else [*item, *item.values()]
-            todo += [(each, depth + 1) for each in inside]
-    return data
+        inside = []
+        if isinstance(node, yaml.MappingNode):
+            _once([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+            inside = [each for pair in node.value for each in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            inside = node.value
+        elif node.tag == "tag:yaml.org,2002:int":
+            _whole(loader.construct_yaml_int(node))
+        todo += [(each, depth + 1) for each in inside]
 
 
 def _whole(value: Any) -> Any:

@@ -1,13 +1,12 @@
 """A worker process with limits on memory and time, for libraries that work on files of other people.
 
 If such a file crashes a library or keeps it busy, this ends the worker, and its parent gets an error of one line.
-Requests are pickled. Answers are not: they are JSON, followed by the bytes of arrays. So a worker that was taken
+Requests are pickled. Answers are not: they are MessagePack, with arrays as their bytes. So a worker that was taken
 over by an attacker cannot make its parent run code.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -25,6 +24,7 @@ from functools import partial
 from typing import IO, Any
 
 import awkward as ak
+import msgspec
 import numpy as np
 
 from pairton import errors
@@ -33,7 +33,8 @@ from pairton.errors import InputError, MissingExtraError, PairtonError, PairtonW
 
 __all__ = ["Limits", "Worker", "pack", "unpack"]
 
-SIZES = struct.Struct("<QQ")  # bytes of JSON, and of arrays
+SIZE = struct.Struct("<Q")  # bytes of an answer
+ARRAY, AWKWARD = 1, 2  # extension types of MessagePack
 MOST_BYTES = 8 * 2**30  # of an answer
 DOUBT = "the file may be damaged or malicious"
 
@@ -122,7 +123,7 @@ class Worker:
 
     def _why_ended(self, late: bool) -> str:
         code = self._process.wait()
-        if late or -code == getattr(signal, "SIGXCPU", None):
+        if late:
             return f"stopped, since it took longer than {self._limits.seconds:g} s"
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         return f"its worker process crashed ({how})"
@@ -139,55 +140,41 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def pack(stream: IO[bytes], value: Any) -> None:
     """Write plain data: mappings and lists of numbers, texts, and arrays of numpy and awkward."""
-    arrays: list[np.ndarray[Any, Any]] = []
-
-    def plain(item: Any) -> Any:
-        if isinstance(item, ak.Array):
-            form, length, buffers = ak.to_buffers(ak.to_packed(item))
-            return {"awkward": [form.to_dict(), length], "buffers": plain(buffers)["mapping"]}
-        if isinstance(item, np.ndarray):
-            arrays.append(np.ascontiguousarray(item).reshape(item.shape))
-            return {"array": [item.dtype.str, item.shape]}
-        if isinstance(item, Mapping):
-            return {"mapping": {str(name): plain(inner) for name, inner in item.items()}}
-        return [plain(inner) for inner in item] if isinstance(item, list | tuple) else item
-
-    text = json.dumps(
-        plain(value), default=lambda item: item.item() if isinstance(item, np.generic) else str(item)
-    )
-    stream.write(SIZES.pack(len(text.encode()), sum(array.nbytes for array in arrays)) + text.encode())
-    for array in arrays:
-        stream.write(array.tobytes())
+    content = msgspec.msgpack.encode(value, enc_hook=_packed)
+    stream.write(SIZE.pack(len(content)) + content)
     stream.flush()
+
+
+def _packed(item: Any) -> Any:
+    """What stands for an object in the plain data."""
+    if isinstance(item, ak.Array):
+        form, length, buffers = ak.to_buffers(ak.to_packed(item))
+        return msgspec.msgpack.Ext(
+            AWKWARD, msgspec.msgpack.encode([form.to_dict(), length, buffers], enc_hook=_packed)
+        )
+    if isinstance(item, np.ndarray):
+        content = [item.dtype.str, item.shape, np.ascontiguousarray(item).tobytes()]
+        return msgspec.msgpack.Ext(ARRAY, msgspec.msgpack.encode(content))
+    return dict(item) if isinstance(item, Mapping) else item.item() if isinstance(item, np.generic) else str(item)
 
 
 def unpack(stream: IO[bytes]) -> Any:
     """Read what `pack` wrote. EOFError if the stream ends; other errors if the content is not valid."""
-    sizes = SIZES.unpack(_exactly(stream, SIZES.size))
-    if sum(sizes) > MOST_BYTES:
-        raise ValueError(f"an answer of {sum(sizes)} bytes")
-    text, content, at = _exactly(stream, sizes[0]), memoryview(_exactly(stream, sizes[1])), 0
+    (size,) = SIZE.unpack(_exactly(stream, SIZE.size))
+    if size > MOST_BYTES:
+        raise ValueError(f"an answer of {size} bytes")
+    return msgspec.msgpack.decode(_exactly(stream, size), ext_hook=_unpacked)
 
-    def restored(item: Any) -> Any:
-        nonlocal at
-        if isinstance(item, list):
-            return [restored(inner) for inner in item]
-        if not isinstance(item, dict):
-            return item
-        if "array" in item:
-            kind, count = np.dtype(str(item["array"][0])), int(np.prod(item["array"][1], dtype=np.int64))
-            found = np.frombuffer(content[at : at + count * kind.itemsize], kind).reshape(item["array"][1]).copy()
-            at += count * kind.itemsize
-            return found
-        if "awkward" in item:
-            buffers = {name: restored(inner) for name, inner in item["buffers"].items()}
-            array = ak.from_buffers(*item["awkward"], buffers)
-            if problem := ak.validity_error(array):
-                raise ValueError(problem)
-            return array
-        return {name: restored(inner) for name, inner in item["mapping"].items()}
 
-    return restored(json.loads(text))
+def _unpacked(kind: int, content: memoryview) -> Any:
+    """The array that `_packed` wrote."""
+    first, shape, values = msgspec.msgpack.decode(content, ext_hook=_unpacked)
+    if kind == ARRAY:
+        return np.frombuffer(values, np.dtype(str(first))).reshape(shape).copy()
+    array = ak.from_buffers(first, shape, values)
+    if problem := ak.validity_error(array):
+        raise ValueError(problem)
+    return array
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:
@@ -205,7 +192,7 @@ def serve() -> None:
     made: list[Any] = []
     try:
         limits, factory, arguments = pickle.load(sys.stdin.buffer)
-        _set_limits(limits, memory=True)
+        _limit_memory(limits.memory)
         _answer(answers, limits, lambda: made.append(factory(*arguments)))
         while True:
             method, arguments = pickle.load(sys.stdin.buffer)
@@ -215,7 +202,6 @@ def serve() -> None:
 
 
 def _answer(answers: IO[bytes], limits: Limits, work: Callable[[], Any]) -> None:
-    _set_limits(limits)
     answer: dict[str, Any]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -231,30 +217,18 @@ def _answer(answers: IO[bytes], limits: Limits, work: Callable[[], Any]) -> None
     pack(answers, answer)
 
 
-def _set_limits(limits: Limits, memory: bool = False) -> None:
-    """Limit the time of the next answer, and with `memory` the memory of the process.
+def _limit_memory(most: int) -> None:
+    """Limit the memory of this process to what it has and `most` bytes more (Linux)."""
+    try:
+        import resource
 
-    The parent process checks the time too; a limit on processor time holds also if it was killed.
-    """
-    if sys.platform == "win32":
+        with open("/proc/self/statm", encoding="ascii") as file:
+            limit = int(file.read().split()[0]) * resource.getpagesize() + most
+    except (ImportError, OSError):
         return
-    import resource
-
-    wanted = {}
-    if limits.seconds is not None:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = used.ru_utime + used.ru_stime + limits.seconds * (os.cpu_count() or 1)
-        wanted[resource.RLIMIT_CPU] = int(seconds) + 1
-    if memory:
-        wanted[resource.RLIMIT_CORE] = 0
-        with (
-            suppress(OSError),
-            open("/proc/self/statm", encoding="ascii") as file,
-        ):  # of Linux
-            wanted[resource.RLIMIT_AS] = int(file.read().split()[0]) * resource.getpagesize() + limits.memory
-    for kind, limit in wanted.items():  # an existing limit, for example of a batch system, may be lower
-        hard = resource.getrlimit(kind)[1]
-        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    for kind, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, limit)):
+        hard = resource.getrlimit(kind)[1]  # of a batch system, for example
+        resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 def _one_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pairton._common.atomic import refuse_existing
 from pairton.cli.options import (
     INPUT,
     OUTPUT,
@@ -16,7 +17,6 @@ from pairton.cli.options import (
     completing,
     force_option,
     option,
-    refuse_existing,
 )
 from pairton.errors import ConfigError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pairton._common.atomic import refuse_existing
 from pairton.cli.options import (
     INPUT,
     OUTPUT,
@@ -18,7 +20,6 @@ from pairton.cli.options import (
     force_option,
     option,
     reading_options,
-    refuse_existing,
 )
 from pairton.cli.progress import progress
 from pairton.errors import ConfigError, printable
@@ -33,6 +34,15 @@ __all__ = ["convert", "inspect"]
 
 CHUNK = 10_000  # events in memory while converting
 BAR = 24  # characters of the longest bar
+MOST_INPUTS = 20  # of a result, that are shown
+NOT_SHOWN = (
+    "format_version",
+    "slots",
+    "parts",
+    "part",
+    "input_metadata",
+)  # metadata of a result: `--json` has them
+HASH = re.compile("[0-9a-f]{64}")
 
 
 @click.command(cls=GroupedCommand, short_help="Show what is in a file, or how a result was made.")
@@ -86,36 +96,61 @@ def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[s
 
 
 def _show_result(path: str, as_json: bool) -> bool:
-    """Show a file if it is a result of `reconstruct`, and return whether it is."""
-    from pairton.cli.result_overview import is_result, result_tables
+    """Show how a result of `reconstruct` was made; False if the file is none."""
+    from pairton.reconstruction.provenance import read_result, result_metadata
 
-    if not is_result(path):
+    if not Path(path).is_dir() and (not Path(path).is_file() or result_metadata(path) is None):
         return False
-    from pairton.reconstruction.provenance import read_result
-
     metadata = read_result(path)
     if as_json:
         click.echo(json.dumps(metadata))
         return True
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False)
-    for table in result_tables(path, metadata):
-        console.print(table)
+    table = _table(f"a result of pairton reconstruct: {printable(path)}")
+    for name, value in _rows(metadata):
+        table.add_row(printable(name), printable(value))
+    Console(highlight=False, markup=False).print(table)
     return True
+
+
+def _rows(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The metadata of a result as rows of a table; the model and each input have a row per entry."""
+    for name, value in metadata.items():
+        if name in ("model", "inputs"):
+            entries = value if isinstance(value, list) else [value]
+            for entry in entries[:MOST_INPUTS]:
+                inside = entry if isinstance(entry, Mapping) else {"name": entry}
+                yield from ((name if k == "name" else f"  {k}", _short(v)) for k, v in inside.items())
+            if len(entries) > MOST_INPUTS:
+                yield "", f"and {len(entries) - MOST_INPUTS} more: --json lists them"
+        elif name not in NOT_SHOWN:
+            yield name, _short(value)
+
+
+def _short(value: Any) -> str:
+    """An entry of the metadata as text; a table of tags or a topology is its name, a hash its beginning."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str):
+            return str(value["name"])
+        inner = "; " if any(isinstance(item, Mapping) for item in value.values()) else ", "
+        return inner.join(f"{name}: {_short(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_short, value)) or "none"
+    if isinstance(value, str) and HASH.fullmatch(value):
+        return value[:12]
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _verify(path: str) -> int:
     """Check a result and print what was found; the exit code."""
     from pairton.reconstruction.provenance import verify
 
-    found = verify(path)
-    for problem in found.problems:
+    about, problems = verify(path)
+    for problem in problems:
         click.echo(f"pairton: {printable(problem)}", err=True)
-    parts = f"{found.parts} parts" if found.parts else "one file, whose own hash is not recorded"
-    absent = f", {found.absent} missing or on the network" if found.absent else ""
-    click.echo(f"{path}: {found.events} events, {parts}; {found.inputs} inputs unchanged{absent}")
-    return int(bool(found.problems))
+    click.echo(f"{path}: {about}")
+    return int(bool(problems))
 
 
 @click.command(cls=GroupedCommand, short_help="Write events in another file format.")
@@ -186,17 +221,24 @@ def _chunks(source: Any) -> Any:
 # -- tables of `inspect` -----------------------------------------------------------------------------------
 
 
-def _overview(summary: Summary) -> Table:
+def _table(title: str | None = None) -> Table:
+    """A table of names and values."""
     from rich import box
     from rich.table import Table
 
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False, title=title, title_justify="left")
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _overview(summary: Summary) -> Table:
     from pairton.topology.kinds import LEPTONS, collection_name, counted
 
     topology = summary.topology
     assert topology is not None
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    table.add_column(style="bold cyan", no_wrap=True)
-    table.add_column(justify="right")
+    table = _table()
+    table.columns[1].justify = "right"
     table.add_column(style="dim")
     table.add_row("format", ", ".join(summary.formats))
     table.add_row("topology", topology.name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pairton._common.atomic import refuse_existing
 from pairton.cli.listing import table_lines
 from pairton.cli.options import (
     OUTPUT,
@@ -15,7 +16,6 @@ from pairton.cli.options import (
     force_option,
     option,
     reading_options,
-    refuse_existing,
 )
 from pairton.errors import ConfigError
 

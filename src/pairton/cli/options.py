@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from pairton._common.atomic import new_output
 from pairton.errors import ConfigError
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "option",
     "parse_pairs",
     "reading_options",
-    "refuse_existing",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -99,12 +97,6 @@ def built_in(what: str) -> list[str]:
 
 
 force_option = option(OUTPUT, "--force", is_flag=True, help="Replace the output if it exists.")
-
-
-def refuse_existing(output: str | Path | None, force: bool) -> None:
-    """Refuse to replace an existing output without --force, from now on until the command ends."""
-    if output is not None:
-        click.get_current_context().with_resource(new_output(output, force))
 
 
 _READING = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pairton._common.atomic import refuse_existing
 from pairton.cli.options import (
     OUTPUT,
     PHYSICS,
@@ -21,7 +22,6 @@ from pairton.cli.options import (
     model_options,
     option,
     reading_options,
-    refuse_existing,
 )
 from pairton.errors import printable
 

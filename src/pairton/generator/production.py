@@ -18,7 +18,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 
-from pairton._common.atomic import locked, new_output, output_errors, replacing
+from pairton._common.atomic import locked, output_errors, refuse_existing, replacing
 from pairton._common.parallel import run_tasks
 from pairton._common.worker import Limits, Worker, pack, unpack
 from pairton.errors import InputError, OutputError, PairtonError
@@ -212,35 +212,33 @@ def produce(
             with suppress(OSError):  # not there, or not empty
                 folder.rmdir()
             return complete
-        with new_output(output, force):
-            _prepare(folder, len(tasks), resume, force)
-            finished = [task for task in tasks if task.path.exists()]
-            missing = [task for task in tasks if task not in finished]
-            total = Counts()
-            try:
-                with closing(run_tasks(make_chunk, missing, jobs, client)) as made:
-                    for task, new in chain(((task, None) for task in finished), made):
-                        counts = new or task.read()[1]
-                        total += counts
-                        if progress is not None:
-                            progress(new is not None, counts)
-            except BaseException:
-                _remove(folder, UNFINISHED)
-                raise
-            if total.failed == total.simulated > 0:
-                _remove(folder)
-                where = "" if settings.lhe is None else f" of {settings.lhe.path}"
-                raise InputError(
-                    f"Pythia could finish none of the {total.failed} events{where}: are they physical?"
-                )
-            counted = {**vars(total), "effective": total.effective}
-            table = parse_card(settings.card).tag_table().to_dict()
-            metadata = {"generator": {**settings.as_dict(), "counts": counted}, "tag_table": table}
-            with create(output, topology, metadata) as writer:
-                for events in _merged(tasks):
-                    writer.write(events)
+        refuse_existing(output, force)
+        _prepare(folder, len(tasks), resume, force)
+        finished = [task for task in tasks if task.path.exists()]
+        missing = [task for task in tasks if task not in finished]
+        total = Counts()
+        try:
+            with closing(run_tasks(make_chunk, missing, jobs, client)) as made:
+                for task, new in chain(((task, None) for task in finished), made):
+                    counts = new or task.read()[1]
+                    total += counts
+                    if progress is not None:
+                        progress(new is not None, counts)
+        except BaseException:
+            _remove(folder, UNFINISHED)
+            raise
+        if total.failed == total.simulated > 0:
             _remove(folder)
-            return total
+            where = "" if settings.lhe is None else f" of {settings.lhe.path}"
+            raise InputError(f"Pythia could finish none of the {total.failed} events{where}: are they physical?")
+        counted = {**vars(total), "effective": total.effective}
+        table = parse_card(settings.card).tag_table().to_dict()
+        metadata = {"generator": {**settings.as_dict(), "counts": counted}, "tag_table": table}
+        with create(output, topology, metadata) as writer:
+            for events in _merged(tasks):
+                writer.write(events)
+        _remove(folder)
+        return total
 
 
 def _complete(settings: Settings, output: Path, force: bool) -> Counts | None:

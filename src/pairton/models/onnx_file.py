@@ -1,15 +1,14 @@
-"""Reads and checks ONNX files without the onnx package, and runs them with ONNX Runtime.
+"""Reads the description of ONNX files without the onnx package, and runs them with ONNX Runtime.
 
-An ONNX file is a protocol buffer: a list of fields with a number and a value, which may be another message. Files
-that keep weights in other files are refused, since they could name any file of this machine, and so is what could
-hide operators: functions, and graphs inside graphs. A session runs in this process, or in a worker process with
-limits.
+An ONNX file is a protocol buffer: a list of fields with a number and a value, which may be another message. A
+session runs in this process, or in a worker process with limits. It reads no other file: ONNX Runtime gets the
+content, and as folder of weights in other files a path that cannot exist.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,59 +18,24 @@ import numpy.typing as npt
 from pairton._common.worker import Worker
 from pairton.errors import ModelError
 
-__all__ = ["OPERATORS", "OnnxFile", "Operator", "Session", "open_runtime", "open_session", "read_onnx"]
+__all__ = ["OnnxFile", "Operator", "Session", "open_runtime", "open_session", "read_onnx"]
 
 # numbers of fields, from onnx.proto
 GRAPH, METADATA = 7, 14  # of a model
 NODE, INPUT, OUTPUT = 1, 11, 12  # of a graph
-NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR, NODE_DOMAIN = 1, 2, 4, 7
-# message -> number of a field that holds messages -> name of these messages
-NESTED = {
-    "model": {GRAPH: "graph", METADATA: "entry"},
-    "graph": {NODE: "node", 5: "tensor", INPUT: "entry", OUTPUT: "entry"},
-    "node": {5: "attribute"},
-    "attribute": {5: "tensor", 10: "tensor"},
-}
-ELSEWHERE, SPARSE = "weights in other files", "sparse tensors"
-REFUSED = {  # message and number of a field -> what it holds
-    ("model", 20): "graphs for training",
-    ("model", 25): "functions",
-    ("graph", 15): SPARSE,
-    ("attribute", 6): "loops or conditions",
-    ("attribute", 11): "loops or conditions",
-    ("attribute", 22): SPARSE,
-    ("attribute", 23): SPARSE,
-    ("tensor", 13): ELSEWHERE,
-    ("tensor", 14): ELSEWHERE,
-}
-# the operators that are allowed: none for control flow, random numbers, strings, sequences, images, signals,
-# convolutions or quantised arithmetic
-GROUPS = (
-    "Abs Add Ceil Clip Div Exp Erf Floor Log Mod Mul Neg Pow Reciprocal Round Sign Sqrt Sub IsInf IsNaN CumSum",
-    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh",
-    "And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Where Xor",
-    "Celu Elu Gelu HardSigmoid HardSwish Hardmax LeakyRelu LogSoftmax Mish PRelu Relu Selu Sigmoid Softmax",
-    "Softplus Softsign Swish ThresholdedRelu",
-    "BatchNormalization Dropout GroupNormalization LayerNormalization RMSNormalization",
-    "Attention Einsum Gemm MatMul",
-    "ArgMax ArgMin Max Mean Min ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin",
-    "ReduceProd ReduceSum ReduceSumSquare Sum TopK",
-    "Cast CastLike Concat Constant ConstantOfShape Expand EyeLike Flatten Gather GatherElements GatherND Identity",
-    "NonZero OneHot Pad Range Reshape ScatterElements ScatterND Shape Size Slice Split Squeeze Tile Transpose",
-    "Trilu Unsqueeze",
-)
-OPERATORS = frozenset(name for group in GROUPS for name in group.split())
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR = 1, 2, 4
+VARINT, BYTES = 0, 2
+FIXED = {1: 8, 5: 4}  # wire type -> bytes
 PROVIDERS = {"cpu": "CPUExecutionProvider"}  # device -> what runs a graph on it
 NOWHERE = os.path.join(os.devnull, "none")  # a folder that cannot exist
 
-Message = dict[int, list[Any]]  # number of a field -> its values: numbers, bytes or messages
+Message = dict[int, list[Any]]  # number of a field -> its values: numbers, or bytes
 Operator = tuple[str, tuple[str, ...], tuple[str, ...]]  # name, names of inputs, names of outputs
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """An ONNX file that was read and checked."""
+    """An ONNX file."""
 
     path: Path
     payload: bytes
@@ -82,71 +46,42 @@ class OnnxFile:
 
 
 def read_onnx(path: str | Path) -> OnnxFile:
-    """Read a file, and check that it is self-contained and has only allowed operators."""
+    """Read a file; ModelError if it is no ONNX file."""
     path = Path(path)
     try:
         payload = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}): check the path") from None
     try:
-        model = _message(memoryview(payload), "model", path)
-        (graph,) = model[GRAPH]
-        nodes = graph.get(NODE, [])
+        model = _message(memoryview(payload))
+        graph = _message(model[GRAPH][-1])
+        nodes = [_message(node) for node in graph.get(NODE, [])]
         operators = tuple((_text(n, NODE_OPERATOR), _texts(n, NODE_INPUT), _texts(n, NODE_OUTPUT)) for n in nodes)
-        domains = {_text(node, NODE_DOMAIN) for node in nodes} - {"", "ai.onnx"}
-        inputs, outputs = (tuple(_text(item, 1) for item in graph.get(key, [])) for key in (INPUT, OUTPUT))
-        metadata = {_text(item, 1): _text(item, 2) for item in model.get(METADATA, [])}
-    except (ValueError, KeyError, IndexError):
-        raise ModelError(f"{path}: not an ONNX file, or truncated: copy or export it again") from None
-    if domains:
-        raise ModelError(f"{path}: needs operators of {min(domains)!r}, but only standard ONNX ones are allowed")
-    if strange := sorted({name for name, _, _ in operators} - OPERATORS):
-        raise ModelError(
-            f"{path}: has the operator {strange[0]!r}, which is not allowed: networks of Pairton and SPANet need "
-            "only arithmetic, matrices, sums and shapes"
+        inputs, outputs = (
+            tuple(_text(_message(item), 1) for item in graph.get(key, [])) for key in (INPUT, OUTPUT)
         )
+        metadata = {_text(item, 1): _text(item, 2) for item in map(_message, model.get(METADATA, []))}
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise ModelError(f"{path}: not an ONNX file, or truncated: copy or export it again") from None
     return OnnxFile(path, payload, inputs, outputs, operators, metadata)
 
 
-def _message(content: memoryview, kind: str, path: Path) -> Message:
-    """The fields of a message; ModelError if it has what is not allowed."""
+def _message(content: memoryview) -> Message:
+    """The fields of a message; ValueError, TypeError or IndexError if it is none."""
     found: Message = {}
-    for number, value in _fields(content):
-        if (what := REFUSED.get((kind, number))) is not None and value != 0:  # 0: the weights are in this file
-            raise ModelError(
-                f"{path}: has {what}, which are not read: save it as one self-contained file of standard "
-                "operators, as `pairton export` does"
-            )
-        inner = NESTED.get(kind, {}).get(number)
-        if inner is not None and isinstance(value, int):
-            raise ValueError("not a message")
-        found.setdefault(number, []).append(_message(value, inner, path) if inner else value)  # type: ignore[arg-type]
-    return found
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field, in the order of the file; all numbers as integers."""
     at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        if not 0 < tag >> 3 < 2**29:  # the runtime drops higher bits
-            raise ValueError("field number")
-        if kind == VARINT:
-            value, at = _varint(message, at)
-            yield tag >> 3, value
-            continue
-        if kind == BYTES:
-            size, at = _varint(message, at)
-        elif kind in (FIXED64, FIXED32):
-            size = 8 if kind == FIXED64 else 4
+    while at < len(content):
+        tag, at = _varint(content, at)
+        if tag & 7 == VARINT:
+            value: Any
+            value, at = _varint(content, at)
         else:
-            raise ValueError(f"wire type {kind}")
-        if at + size > len(message):
-            raise ValueError("cut short")
-        content = message[at : at + size]
-        yield tag >> 3, content if kind == BYTES else int.from_bytes(content, "little")
-        at += size
+            size, at = _varint(content, at) if tag & 7 == BYTES else (FIXED[tag & 7], at)
+            value, at = content[at : at + size], at + size
+            if at > len(content):
+                raise ValueError("cut short")
+        found.setdefault(tag >> 3, []).append(value)
+    return found
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
@@ -162,14 +97,11 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def _texts(message: Message, number: int) -> tuple[str, ...]:
-    values = message.get(number, [])
-    if any(isinstance(value, int) for value in values):
-        raise ValueError("not a text")
-    return tuple(bytes(value).decode() for value in values)
+    return tuple(str(value, "utf-8") for value in message.get(number, []))
 
 
 def _text(message: Message, number: int) -> str:
-    return ("", *_texts(message, number))[-1]  # the runtime also takes the last one
+    return ("", *_texts(message, number))[-1]
 
 
 # -- sessions ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairton._common.configuration import read_json
 from pairton._version import __version__
-from pairton.errors import InputError, PairtonError
+from pairton.errors import InputError
 from pairton.formats.base import Source
 from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
 from pairton.formats.taggers import BTag
@@ -31,7 +31,6 @@ __all__ = [
     "COMPLETE",
     "KEY",
     "InputFile",
-    "Verified",
     "absolute",
     "content_hash",
     "engine_version",
@@ -152,15 +151,13 @@ def hash_of(what: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """A value as JSON stores it: tuples become lists, objects become mappings."""
-    if hasattr(value, "to_dict"):
-        return _plain(value.to_dict())
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+    def other(item: Any) -> Any:
+        if hasattr(item, "to_dict"):
+            return item.to_dict()
+        return asdict(item) if is_dataclass(item) else dict(item) if isinstance(item, Mapping) else str(item)
+
+    return json.loads(json.dumps(value, default=other))
 
 
 def result_metadata(path: str | Path) -> dict[str, Any] | None:
@@ -212,50 +209,28 @@ def read_result(path: str | Path) -> dict[str, Any]:
     return metadata
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What was checked, and one line for each problem."""
+def verify(path: str | Path) -> tuple[str, list[str]]:
+    """Compare the parts of a result, and the inputs that still exist, with the SHA-256 that was recorded.
 
-    events: int
-    parts: int  # number of parts in a folder; 0 for a single file, which does not contain its own hash
-    inputs: int  # number of unchanged inputs
-    absent: int  # number of inputs that were not checked, because they are missing or on the network
-    problems: tuple[str, ...]
-
-
-def verify(path: str | Path) -> Verified:
-    """Compare the parts of a result, and the inputs that still exist, with the SHA-256 that was recorded."""
+    Returns what was checked, and one line for each problem.
+    """
     path = Path(path)
     metadata = read_result(path)
     try:
         parts = {str(part["name"]): part["sha256"] for part in metadata["parts"]} if path.is_dir() else {}
-        checked = [_input(one) for one in metadata["inputs"]]
+        inputs = {str(one["name"]): one["sha256"] for one in metadata["inputs"]}
         events = int(metadata["events"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: has no hashes to check: it is damaged") from None
-    problems = [*_parts(path, parts), *(problem for problem in checked if problem)]
-    return Verified(events, len(parts), checked.count(""), checked.count(None), tuple(problems))
-
-
-def _parts(folder: Path, parts: Mapping[str, str]) -> Iterator[str]:
-    """The problems of the parts of a folder; `parts`: name -> SHA-256."""
-    for name, sha256 in parts.items():
-        if Path(name).name != name or not (folder / name).is_file():
-            yield f"{folder / name}: missing"
-        elif file_sha256(folder / name) != sha256:
-            yield f"{folder / name}: changed since it was written"
-    for path in sorted(folder.glob("part-*")):
-        if path.name not in parts:
-            yield f"{path}: not part of this result"
-
-
-def _input(one: Mapping[str, Any]) -> str | None:
-    """The problem of an input, "" for none, or None if it cannot be checked."""
-    name = str(one["name"])
-    if is_url(name) or not Path(name).is_file():
-        return None
-    try:
-        same = file_sha256(name) == one["sha256"]
-    except PairtonError as error:
-        return str(error)
-    return "" if same else f"{name}: its content has changed since it was read"
+    problems = [
+        f"{path / name}: {'changed since it was written' if (path / name).is_file() else 'missing'}"
+        for name, sha256 in parts.items()
+        if not (path / name).is_file() or file_sha256(path / name) != sha256
+    ]
+    problems += [f"{each}: not part of this result" for each in path.glob("part-*") if each.name not in parts]
+    here = {name: sha256 for name, sha256 in inputs.items() if not is_url(name) and Path(name).is_file()}
+    changed = [name for name, sha256 in here.items() if file_sha256(name) != sha256]
+    problems += [f"{name}: its content has changed since it was read" for name in changed]
+    what = f"{len(parts)} parts" if path.is_dir() else "one file, whose own hash is not recorded"
+    absent = f", {len(inputs) - len(here)} missing or on the network" if len(inputs) > len(here) else ""
+    return f"{events} events, {what}; {len(here) - len(changed)} inputs unchanged{absent}", sorted(problems)
