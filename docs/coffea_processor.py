@@ -12,6 +12,7 @@ from typing import Any
 
 import awkward as ak
 import hist
+import numpy as np
 from coffea import processor
 from coffea.nanoevents import NanoAODSchema
 
@@ -56,6 +57,60 @@ class TopMass(processor.ProcessorABC):
             "b_score": float(ak.sum(scores)),
             "mass": masses,
         }
+
+    def postprocess(self, accumulator: dict[str, Any]) -> dict[str, Any]:
+        return accumulator
+
+
+def near(jets: ak.Array, leptons: ak.Array, radius: float = 0.4) -> ak.Array:
+    """Whether each jet is near a lepton that is used."""
+    jet, lepton = ak.unzip(ak.cartesian([jets, leptons], nested=True))
+    d_phi = (jet.phi - lepton.phi + np.pi) % (2 * np.pi) - np.pi
+    return ak.any((np.hypot(jet.eta - lepton.eta, d_phi) < radius) & lepton.usable, axis=2)
+
+
+class LeptonJets(processor.ProcessorABC):
+    """Masses of the hadronic top and of the pair in l+jets events, also with another energy scale of jets."""
+
+    def __init__(self, model: str = "ttbar_semilep", tags: str = "pnet_2022", shift: float = 0.01) -> None:
+        self.model, self.table = pairton.load_model(model, threads=1), load_table(tags)
+        self.scales = {"up": 1 + shift, "down": 1 - shift}  # in an analysis: your calibrations
+
+    def process(self, events: ak.Array) -> dict[str, Any]:
+        leptons = [
+            pairton.make_objects(
+                **{name: each[name] for name in ("pt", "eta", "phi", "mass", "charge")}, usable=passes
+            )
+            for each, passes in (
+                (events.Electron, events.Electron.cutBased >= 4),
+                (events.Muon, events.Muon.tightId & (events.Muon.pfRelIso04_all < 0.15)),
+            )
+        ]
+        lepton = ak.concatenate(leptons, axis=1)  # an index counts electrons, then muons
+        fields = {name: events.Jet[name] for name in ("pt", "eta", "phi", "mass", self.table.field)}
+        fields["usable"] = tight_id({"jetId": events.Jet.jetId}, events.Jet.eta) & ~near(events.Jet, lepton)
+        jet = pairton.make_jets(**fields)
+        met = events.PuppiMET
+        varied = {
+            name: pairton.make_jets(**fields | {"pt": factor * fields["pt"], "mass": factor * fields["mass"]})
+            for name, factor in self.scales.items()  # the missing energy follows
+        }
+        reco = pairton.reconstruct(
+            {"jet": jet, "lepton": lepton, "met": ak.zip({"pt": met.pt, "phi": met.phi})},
+            self.model,
+            btag=self.table,
+            variations=varied,
+        )
+        names = hist.axis.StrCategory(["nominal", *self.scales], name="variation")
+        masses = {
+            name: hist.Hist(names, hist.axis.Regular(50, *edges, name="mass"), storage=hist.storage.Weight())
+            for name, edges in (("t", (0, 500)), ("tt", (200, 1200)))
+        }
+        for name, each in {"nominal": reco, **reco.variations}.items():
+            good = each.status == pairton.Status.OK
+            masses["t"].fill(name, each.t.mass[good][:, 0])
+            masses["tt"].fill(name, each.tt.mass[good])
+        return {"events": len(events), "selected": int((reco.status == pairton.Status.OK).sum()), **masses}
 
     def postprocess(self, accumulator: dict[str, Any]) -> dict[str, Any]:
         return accumulator

@@ -32,7 +32,9 @@ RUNNING = {
 SIMULATED = READING - {"--btag"} | {"--strict", "--output", "--force"}
 
 FLAGS = {
-    "reconstruct": READING | RUNNING | {"--keep", "--variation", "--jobs", "--resume", "--output", "--force"},
+    "reconstruct": READING
+    | RUNNING
+    | {"--keep", "--variation", "--jobs", "--resume", "--output", "--force", "--best", "--truth", "--per-file"},
     "evaluate": READING
     | RUNNING
     | {"--strict", "--split", "--baseline", "--assignments", "--select", "--mix", "--no-weights", "--jet-scale"}

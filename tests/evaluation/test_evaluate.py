@@ -18,7 +18,6 @@ from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets, make_objects
 from pairton.formats.files import sample_file
-from pairton.formats.variations import varied_jets
 from pairton.models import model as models
 from pairton.reconstruction.assigner import WINDOW
 from pairton.reconstruction.running import reconstruct, reconstruct_files
@@ -236,7 +235,8 @@ def test_another_jet_scale_is_that_of_scaled_jets_without_other_cuts(decays, mas
     result = evaluate(source, [mass_model], baselines=["chi2"], jet_scales=[0.8]).to_dict()
     assert list(result["methods"]) == ["masses", "chi2", "masses x 0.8", "chi2 x 0.8"]
     assert result["methods"]["chi2 x 0.8"]["method"]["jet_scale"] == 0.8
-    jets = varied_jets(events.jets, events.jets.pt * np.float32(0.8))
+    jets = ak.with_field(events.jets, events.jets.pt * np.float32(0.8), "pt")
+    jets = ak.with_field(jets, events.jets.energy * np.float32(0.8), "energy")
     mass_model.domain = Domain({"jet": KindDomain(count=(6, 16))})
     scaled = write(tmp_path / "scaled.h5", events.replace(jets=jets))
     by_hand = evaluate(scaled, [mass_model]).to_dict()["efficiency"]

@@ -44,22 +44,82 @@ def test_columns_of_a_variation_must_be_there_and_fit(table):
         read(table, topology="hh4b", variations={"down": {"pt": "short"}})
 
 
-def test_what_the_command_line_gives():
-    found = parse_variations(["up:pt=a,mass=b", "down:pt=c"])
-    assert found == {"up": {"pt": "a", "mass": "b"}, "down": {"pt": "c"}}
-    for wrong in ("up", "up:", ":pt=a", "up:pt", "up:pt=", "a b:pt=c"):
-        with pytest.raises(ConfigError, match="write NAME:pt=COLUMN,mass=COLUMN"):
+def test_what_the_command_line_gives(tmp_path):
+    found = parse_variations(["up:pt=a,mass=b", "down: jet.pt=c, met=nominal"])
+    assert found == {"up": {"pt": "a", "mass": "b"}, "down": {"jet.pt": "c", "met": "nominal"}}
+    (tmp_path / "systs.yaml").write_text("up: {pt: a}\n'jes_{sys}': {pt: 'a_{sys}', sys: [x, y]}\n")
+    both = parse_variations([tmp_path / "systs.yaml", "down:pt=c"])
+    assert both == {"up": {"pt": "a"}, "jes_{sys}": {"pt": "a_{sys}", "sys": ["x", "y"]}, "down": {"pt": "c"}}
+    (tmp_path / "list.yaml").write_text("[1]")
+    for wrong, said in (
+        ("up:", "write it as in jesUp:pt"),
+        (":pt=a", "write it as in jesUp:pt"),
+        ("up:pt", "write it as in jesUp:pt"),
+        ("a b:pt=c", "write it as in jesUp:pt"),
+        ("nanoaodd", "did you mean 'nanoaod'"),
+        ("up:jte.pt=a", "no kind of object 'jte'; did you mean 'jet'"),
+        ("up:pt=a,sys=x", "sys is a list of names"),
+        ("{sys}:sys=x", "it names no column"),
+        (str(tmp_path / "list.yaml"), "must map names of variations"),
+    ):
+        with pytest.raises(ConfigError, match=said):
             parse_variations([wrong])
     with pytest.raises(ConfigError, match="'up' is given twice"):
         parse_variations(["up:pt=a", "up:pt=b"])
-    with pytest.raises(ConfigError, match="'phi' cannot vary"):
-        parse_variations(["up:pt=a,phi=b"])
-    with pytest.raises(ConfigError, match="no column for pt"):
-        parse_variations(["up:mass=b"])
     assert parse_settings(["a=1", "b = x=y"]) == {"a": "1", "b": "x=y"}
     for wrong in ("a", "a=", "=1"):
         with pytest.raises(ConfigError, match="write KEY=VALUE"):
             parse_settings([wrong])
+
+
+@pytest.fixture
+def leptons_and_met(tmp_path):
+    """Two events in TopCPToolkit's way to name systematic variations: a column only for what varies."""
+    columns = {"jet_pt": [[50.0, 40.0], [30.0]], "el_pt": [[20.0], []], "mu_pt": [[10.0], [5.0]]}
+    for name in ("jet", "el", "mu"):
+        columns |= {f"{name}_{field}": ak.zeros_like(ak.Array(columns[f"{name}_pt"])) for field in ("eta", "phi")}
+    columns |= {"jet_e": [[60.0, 45.0], [33.0]], "jet_btag": [[1, 0], [0]], "met_met": [7.0, 9.0]}
+    columns |= {"met_phi": [1.0, 2.0], "jet_pt_JES__1up": [[60.0, 44.0], [33.0]], "met_met_JES__1up": [8.0, 9.5]}
+    columns |= {"met_phi_JES__1up": [1.5, 2.0], "el_pt_EG__1up": [[22.0], []], "jet_pt_NOSYS": [[0.0, 0.0], [0.0]]}
+    columns |= {"jet_btag_up": [[0, 1], [1]], "mu_up": [[11.0], [6.0]]}
+    path = tmp_path / "top.parquet"
+    ak.to_parquet(ak.zip({k: ak.Array(v) for k, v in columns.items()}, depth_limit=1), path)
+    names = {"energy": "jet_e", "met.pt": "met_met", "met.phi": "met_phi", "electron": "el", "muon": "mu"}
+    return {"paths": path, "topology": "ttbar_semilep", "map": names, "settings": {"overlap": "none"}}
+
+
+def test_every_kind_may_vary(leptons_and_met):
+    events = read(**leptons_and_met, variations="topcptoolkit")
+    assert {name: list(kinds) for name, kinds in events.variations.items()} == {
+        "JES__1up": ["jet", "met"],
+        "EG__1up": ["lepton"],
+    }
+    jes, eg = events.varied("JES__1up").objects, events.varied("EG__1up").objects
+    assert jes["jet"].pt.tolist() == [[60, 44], [33]]
+    np.testing.assert_allclose(ak.flatten(jes["jet"].energy), [72, 49.5, 36.3])  # scaled, without a column
+    assert jes["met"].pt.tolist() == jes["met"].energy.tolist() == [[8], [9.5]]
+    assert jes["met"].phi.tolist() == [[1.5], [2]]
+    assert jes["lepton"].pt.tolist() == [[20, 10], [5]]
+    assert eg["lepton"].pt.tolist() == eg["lepton"].energy.tolist() == [[22, 10], [5]]
+    given = {"up": {"jet.btag": "jet_btag_up", "muon.pt": "mu_up", "met": "nominal", "tau.pt": "none"}}
+    up = read(**leptons_and_met, variations=given).varied("up").objects
+    assert up["jet"].btag.tolist() == [[0, 1], [1]]
+    assert up["lepton"].pt.tolist() == [[20, 11], [6]]
+    assert list(read(**leptons_and_met, variations=given).variations["up"]) == ["jet", "lepton", "met"]
+
+
+def test_a_template_names_many(leptons_and_met):
+    given = {"{sys}": {"pt": "jet_pt_{sys}", "met.pt": "met_met_{sys}", "sys": ["JES__1up"]}}
+    assert list(read(**leptons_and_met, variations=given).variations) == ["JES__1up"]
+    given["{sys}"]["sys"] = ["EG__1up"]  # one that is asked for must have all columns
+    with pytest.raises(FormatError, match="jet_pt_EG__1up"):
+        read(**leptons_and_met, variations=given)
+    with pytest.raises(ConfigError, match=r"the file has no column such as Jet_pt_\{sys\}"):
+        read(**leptons_and_met, variations="nanoaod")
+    with pytest.raises(ConfigError, match="met has only the fields pt, eta, phi, energy"):
+        read(**leptons_and_met, variations={"up": {"met.sum": "met_met"}})
+    with pytest.raises(FormatError, match="mu_pt has 2 electrons, but there are 1"):
+        read(**leptons_and_met, variations={"up": {"electron.pt": "mu_pt"}})
 
 
 def test_a_converted_file_keeps_variations(table):

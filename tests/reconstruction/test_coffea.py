@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import uproot
 from onnx import TensorProto, helper, numpy_helper
 
+from leptonic_tops import leptonic_events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import Inputs
 from pairton.models.engines import METADATA_KEY
@@ -116,3 +119,45 @@ def test_the_example_runs_in_one_process_and_in_two(
     scores = jets.btagPNetB[answered][np.arange(answered.sum()), chosen]
     np.testing.assert_allclose(one["b_score"], ak.sum(scores), rtol=1e-5)
     assert ak.all(jets.jetId[answered][np.arange(answered.sum()), chosen] == 6)
+
+
+def test_the_processor_of_lepton_and_jets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On arrays as NanoEvents has them, without coffea."""
+    stub = types.ModuleType("coffea.processor")
+    stub.ProcessorABC = object  # type: ignore[attr-defined]
+    schemas = types.ModuleType("coffea.nanoevents")
+    schemas.NanoAODSchema = None  # type: ignore[attr-defined]
+    package = types.ModuleType("coffea")
+    package.processor = stub  # type: ignore[attr-defined]
+    for name, module in (("coffea", package), ("coffea.processor", stub), ("coffea.nanoevents", schemas)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    monkeypatch.delitem(sys.modules, EXAMPLE.stem, raising=False)
+    example: Any = importlib.import_module(EXAMPLE.stem)
+    events, _ = leptonic_events(1, 60)
+    momentum = ("pt", "eta", "phi", "mass")
+    jets, leptons = ({n: getattr(events.objects[kind], n) for n in momentum} for kind in ("jet", "lepton"))
+    score = ak.where(events.jets.btag > 0.5, 0.99, 0.01)
+    electrons, muons = ({n: values[:, :k] for n, values in leptons.items()} for k in (0, None))
+    nano = ak.zip(
+        {
+            "Jet": ak.zip(jets | {"btagPNetB": score, "jetId": ak.full_like(jets["pt"], 6, dtype=np.uint8)}),
+            "Electron": ak.zip(electrons | {"charge": electrons["pt"], "cutBased": electrons["pt"]}),
+            "Muon": ak.zip(
+                muons
+                | {"charge": events.objects["lepton"].charge, "pfRelIso04_all": muons["pt"] * 0}
+                | {"tightId": muons["pt"] > 0}
+            ),
+            "PuppiMET": ak.zip({name: ak.firsts(events.objects["met"][name]) for name in ("pt", "phi")}),
+        },
+        depth_limit=1,
+    )
+    found = example.LeptonJets().process(nano)
+    assert found["events"] == 60
+    assert 10 < found["selected"] <= 60
+    means = {
+        name: np.average(found["t"].axes["mass"].centers, weights=found["t"][name, :].values())
+        for name in ("nominal", "up", "down")
+    }
+    assert means["down"] < means["up"]
+    assert found["tt"]["nominal", sum].value == pytest.approx(found["selected"], rel=0.2)  # the others: overflow

@@ -179,9 +179,9 @@ def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys
         reconstruct_files(inputs, tmp_path / "file", mass_model, jobs=1)
     monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: mass_model)
     for arguments, message in (
-        (["-o", "out.root", "--jobs", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
-        (["--resume"], "write parts to a folder, but there is no output"),
-        (["-o", "out/*.root"], "out/*.root is a folder of parts: add --jobs or --resume"),
+        (["-o", "out.root", "--jobs", "tcp://a:1"], "--per-file write parts to a folder, but out.root is a file"),
+        (["--resume"], "--per-file write parts to a folder, but there is no output"),
+        (["-o", "out/*.root"], "out/*.root is a folder of parts: add --jobs, --resume or --per-file"),
         (["-o", "out/*.csv", "--resume"], "suffix '.csv'"),
         (["-o", "out", "--jobs", "tcp://127.0.0.1:1"], "no Dask scheduler answers there"),
         (["-o", "out", "--jobs", "-1"], "jobs is -1, but must be at least 1"),

@@ -274,12 +274,8 @@ def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, m
         write(tmp_path / name, crowd[rows]) for name, rows in (("a.h5", slice(99)), ("b.root", slice(99, 300)))
     ]
     opened = []
-    open_container = formats._open_container
-    monkeypatch.setattr(
-        formats,
-        "_open_container",
-        lambda path, *how, **more: opened.append(path) or open_container(path, *how, **more),
-    )
+    open_file = formats._open
+    monkeypatch.setattr(formats, "_open", lambda path, *how: opened.append(path) or open_file(path, *how))
     once = list(map(str, paths))
 
     def check(expected):
@@ -318,3 +314,71 @@ def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_
     saved, written = (result_metadata(tmp_path / f"{name}.parquet") for name in ("saved", "written"))
     assert saved | {name: written[name] for name in ("inputs", "first_bad")} == written
     assert (saved["decoding"], saved["max_objects"]) == ("beam:4", 9)
+
+
+# -- rows that can be traced -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(crowd, tmp_path):
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "a.h5", crowd[:100])
+    return [tmp_path / "in" / "a.h5", write(tmp_path / "in" / "b.root", crowd[100:])]
+
+
+def test_rows_of_several_files_say_where_they_come_from(two, mass_model, tmp_path):
+    names, entries = [str(two[0])] * 100 + [str(two[1])] * 200, [*range(100), *range(200)]
+    for suffix in SUFFIXES:
+        reconstruct_files(two, tmp_path / f"out{suffix}", mass_model, chunk=33)
+        columns, _ = read_back(tmp_path / f"out{suffix}")
+        assert np.asarray(columns["file"]).astype(str).tolist() == names
+        assert np.asarray(columns["entry"]).tolist() == entries
+    reco = reconstruct(two, mass_model)
+    assert (reco.to_columns()["file"].tolist(), reco.to_columns()["entry"].tolist()) == (names, entries)
+    reconstruct_files(two, tmp_path / "parts", mass_model, jobs=1)
+    assert pq.read_table(tmp_path / "parts")["entry"].to_pylist() == entries
+    reconstruct_files(two[1], tmp_path / "one.parquet", mass_model)
+    assert not {"file", "entry"} & set(pq.read_schema(tmp_path / "one.parquet").names)
+    reconstruct_files(two[1], tmp_path / "one.parquet", mass_model, keep=["entry", "run"], isolate=True)
+    table = pq.read_table(tmp_path / "one.parquet")
+    assert (table["entry"].to_pylist(), set(table["file"].to_pylist())) == ([*range(200)], {str(two[1])})
+    assert table["run"].to_pylist() == (np.arange(100, 300) // 7).tolist()
+
+
+def test_one_output_per_input(two, mass_model, tmp_path):
+    whole = reconstruct_files(two, tmp_path / "one.parquet", mass_model)
+    done = reconstruct_files(two, tmp_path / "out", mass_model, per_file=True)
+    assert [path.name for path in done.paths] == ["a.parquet", "b.parquet"]
+    assert done.status == whole.status
+    assert [pq.read_table(path).num_rows for path in done.paths] == [100, 200]
+    again = reconstruct_files(two, tmp_path / "out", mass_model, per_file=True, resume=True)
+    assert again.skipped == 2
+    with pytest.raises(OutputError, match="replace it with --force"):
+        reconstruct_files(two, tmp_path / "out", mass_model, per_file=True)
+    with pytest.raises(InputError, match=r"b\.root is an input file"):
+        reconstruct_files(two[1], tmp_path / "in" / "*.root", mass_model, per_file=True, force=True)
+    (tmp_path / "other").mkdir()
+    twins = [two[0], write(tmp_path / "other" / "a.root", formats.read(two[0]))]
+    with pytest.raises(ConfigError, match=r"several inputs would be written to .*a\.parquet"):
+        reconstruct_files(twins, tmp_path / "twins", mass_model, per_file=True)
+
+
+def test_a_result_is_a_friend_of_its_input(two, mass_model, tmp_path):
+    """Rows are those of the input, in its order, so that trees can be read side by side."""
+    reconstruct_files(two[1], tmp_path / "out" / "*.root", mass_model, per_file=True)
+    with uproot.open(two[1]) as events, uproot.open(tmp_path / "out" / "b.root") as friend:
+        tree, reco = events[events.keys(filter_classname="TTree")[0]], friend[TREE]
+        assert tree.num_entries == reco.num_entries
+        jets, index = tree["jet_pt"].array(), reco["t1_b_jet"].array(library="np")
+        answered = index >= 0
+        pt = jets[answered][np.arange(answered.sum()), index[answered]]
+    expected = reconstruct(two[1], mass_model).object("t1.b").pt
+    np.testing.assert_allclose(pt, ak.drop_none(expected), rtol=1e-6)
+
+
+def test_files_are_read_with_the_options_of_read(two, mass_model):
+    reco = reconstruct(str(two[0].parent / "*"), mass_model, keep=["run"], settings={"overlap": "none"})
+    assert len(reco) == 300
+    assert reco.events.columns["run"].tolist() == (np.arange(300) // 7).tolist()
+    with pytest.raises(ConfigError, match="keep: an option of reading, but the events are in memory"):
+        reconstruct(reco.events, mass_model, keep=["run"])

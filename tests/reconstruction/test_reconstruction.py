@@ -265,7 +265,7 @@ def test_interchangeable_particles_are_in_the_order_of_pt(decays, mass_model):
     assert 10 < swapped.sum() < 50
     np.testing.assert_array_equal(order, np.where(swapped[:, None], other, same))
     alone = Assigner(mass_model, RunSettings())  # the decoding, with the order of jets
-    found, _ = alone.assign_all(alone.accept(events), events.ids)
+    found = alone.assign_all(alone.accept(events), events.ids).decoded
     chances = found.particle_probability
     moved = np.where(swapped[:, None], chances[:, [2, 3, 0, 1]], chances)
     np.testing.assert_array_equal(reco.particle_probability, moved)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import awkward as ak
 import numpy as np
@@ -14,14 +13,20 @@ import uproot
 import pairton
 from leptonic_tops import leptonic_events
 from pairton.cli import main
-from pairton.errors import ConfigError, EventsError, PairtonWarning
+from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Domain, KindDomain
-from pairton.events.objects import make_jets, make_met
+from pairton.events.objects import make_jets
 from pairton.reconstruction.provenance import COMPLETE, read_result, result_metadata
 from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.running import reconstruct, reconstruct_files
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
 
 
 def scaled(events, factor):
@@ -139,28 +144,79 @@ def test_varied_jets_keep_the_table_of_tags():
     np.testing.assert_array_equal(again.variations["same"].event_probability, reco.event_probability)
 
 
-FROZEN = "variation up: leptons and missing energy stay at their nominal values while jets vary"
-
-
-def test_variations_without_missing_energy_are_warned_of_and_recorded(tmp_path, capsys):
+@pytest.fixture
+def leptonic(tmp_path):
+    """Twenty l+jets events as a table, with jets 10 % harder, and the same in memory."""
     events, _ = leptonic_events(1, 20)
     content = {f"{kind}_{name}": values[name] for kind, values in events.objects.items() for name in values.fields}
     path = tmp_path / "in.parquet"
     ak.to_parquet(ak.to_packed(ak.zip({**content, "pt_up": events.jets.pt * 1.1}, depth_limit=1)), path)
     up = make_jets(**{name: events.jets[name] * (1.1 if name in ("pt", "energy") else 1) for name in FIELDS})
-    with pytest.warns(PairtonWarning, match=FROZEN):
-        reconstruct(events, variations={"up": up}, btag="generator").save(tmp_path / "memory.parquet")
-    run = ["reconstruct", str(path), "--model", "ttbar_semilep", "--variation", "up:pt=pt_up"]
-    for more in (["-o", str(tmp_path / "file.parquet")], ["-o", str(tmp_path / "parts"), "--jobs", "2"]):
-        with pytest.raises(SystemExit, match="0"):
-            main([*run, *more])
-        assert capsys.readouterr().err.count(FROZEN) == 1
-    for written in ("memory.parquet", "file.parquet", "parts"):
-        assert read_result(tmp_path / written)["variation_caveat"].startswith(FROZEN)
-    met = make_met(ak.flatten(events.objects["met"].pt) * 0.9, ak.flatten(events.objects["met"].phi))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        reco = reconstruct(events, variations={"up": {"jet": up, "met": met}}, btag="generator")
+    return path, events, up
+
+
+def test_missing_energy_follows_the_objects(leptonic, tmp_path):
+    """By the opposite of the sum of the shifts of jets above 15 GeV, in memory, in files and in parts."""
+    path, events, up = leptonic
+    hard = events.jets.pt > 15
+    px, py = (ak.sum(0.1 * (events.jets.pt * turn(events.jets.phi))[hard], axis=1) for turn in (np.cos, np.sin))
+    met = ak.firsts(events.objects["met"])
+    px, py = met.pt * np.cos(met.phi) - px, met.pt * np.sin(met.phi) - py
+    reco = reconstruct(events, variations={"up": up}, btag="generator")
+    moved = ak.firsts(reco.variations["up"].events.objects["met"])
+    np.testing.assert_allclose(moved.pt, np.hypot(px, py), rtol=1e-4)
+    np.testing.assert_allclose(moved.phi, np.arctan2(py, px), rtol=1e-3, atol=1e-4)
     assert (reco.variations["up"].tl.neutrino.pt != reco.tl.neutrino.pt).to_numpy().any()
-    reco.save(tmp_path / "whole.parquet")
-    assert "variation_caveat" not in read_result(tmp_path / "whole.parquet")
+    reco.save(tmp_path / "memory.parquet")
+    words = ["reconstruct", str(path), "--model", "ttbar_semilep", "--btag", "generator", "--set", "overlap=none"]
+    for more in (["-o", tmp_path / "file.parquet"], ["-o", tmp_path / "parts", "--jobs", "1"]):
+        assert run(*words, "--variation", "up:pt=pt_up", *more) == 0
+    assert read_result(tmp_path / "memory.parquet")["moved_met"] == ["up"]
+    how = {"btag": "generator", "settings": {"overlap": "none"}}
+    again = reconstruct(path, "ttbar_semilep", variations={"up": {"pt": "pt_up"}}, **how)
+    expected = again.to_columns()["tl_nu_pt_up"]
+    np.testing.assert_allclose(expected, reco.to_columns()["tl_nu_pt_up"], rtol=1e-4)
+    for written in ("file.parquet", "parts"):
+        assert read_result(tmp_path / written)["moved_met"] == ["up"]
+        np.testing.assert_allclose(pq.read_table(tmp_path / written)["tl_nu_pt_up"], expected, rtol=1e-4)
+
+
+def test_missing_energy_of_a_variation_is_used_as_it_is(leptonic, tmp_path):
+    path, events, up = leptonic
+    still = {"jet": up, "met": events.objects["met"]}
+    alone = reconstruct(events, variations={"up": still}, btag="generator").variations["up"]
+    assert alone.events.objects["met"].pt.tolist() == events.objects["met"].pt.tolist()
+    words = [
+        "reconstruct",
+        path,
+        "--model",
+        "ttbar_semilep",
+        "--btag",
+        "generator",
+        "--set",
+        "overlap=none",
+        "-o",
+        tmp_path / "a.parquet",
+    ]
+    assert run(*words, "--variation", "up:pt=pt_up,met=nominal") == 0
+    assert "moved_met" not in read_result(tmp_path / "a.parquet")
+    given = {"up": {"jet.pt": "pt_up", "met": "nominal"}}
+    how = {"btag": "generator", "settings": {"overlap": "none"}}
+    expected = reconstruct(path, "ttbar_semilep", variations=given, **how).to_columns()["tl_mass_up"]
+    np.testing.assert_allclose(pq.read_table(tmp_path / "a.parquet")["tl_mass_up"], expected, rtol=1e-4)
+
+
+def test_only_events_whose_objects_change_are_computed_again(decays, mass_model):
+    events = decays(50, extra=2)
+    reconstruct(events, mass_model)
+    nominal = list(mass_model.calls)
+    mass_model.calls.clear()
+    factor = np.where(np.arange(50) < 5, 1.3, 1.0)
+    some = reconstruct(events, mass_model, variations={"up": scaled(events, factor), "same": events.jets})
+    assert mass_model.calls[: len(nominal)] == nominal
+    assert sum(shape[0] for shape in mass_model.calls[len(nominal) :]) == 5
+    up, alone = some.variations["up"], reconstruct(events.replace(jets=scaled(events, factor)), mass_model)
+    np.testing.assert_array_equal(up.assignment, alone.assignment)
+    np.testing.assert_array_equal(up.event_probability, alone.event_probability)
+    np.testing.assert_array_equal(up.momenta["mass"], alone.momenta["mass"])
+    np.testing.assert_array_equal(some.variations["same"].event_probability, some.event_probability)

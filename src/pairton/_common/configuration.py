@@ -270,7 +270,7 @@ def _check_nodes(loader: _Loader, root: yaml.Node) -> None:
             inside = [each for pair in node.value for each in pair]
         elif isinstance(node, yaml.SequenceNode):
             inside = node.value
-        elif node.tag == "tag:yaml.org,2002:int":
+        elif isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:int":
             _whole(loader.construct_yaml_int(node))
         todo += [(each, depth + 1) for each in inside]
 

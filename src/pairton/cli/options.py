@@ -118,10 +118,12 @@ _READING = {
     "variation": option(
         INPUT,
         "--variation",
+        "--variations",
         "varied",
         multiple=True,
-        metavar="NAME:pt=COLUMN,…",
-        help="Columns of varied jets, for results that end in _NAME; may be repeated.",
+        metavar="NAME:jet.pt=COLUMN,…",
+        help="Columns of varied objects, for results that end in _NAME; or a YAML file of them, or nanoaod or "
+        "topcptoolkit for all that the file has. May be repeated.",
     ),
     "btag": option(
         INPUT,
@@ -136,7 +138,8 @@ _READING = {
         "--keep",
         multiple=True,
         metavar="COLUMN,…",
-        help="Further columns to copy to the output; * and ? are wildcards.",
+        help="Further columns to copy to the output; * and ? are wildcards; file and entry say where an event is "
+        "from.",
     ),
     "where": option(
         INPUT,

@@ -43,6 +43,20 @@ __all__ = ["reconstruct"]
 )
 @decoding_option()
 @model_options
+@option(
+    OUTPUT,
+    "--best",
+    type=int,
+    default=0,
+    metavar="K",
+    help="List the K most probable assignments: columns best_….",
+)
+@option(
+    OUTPUT,
+    "--truth",
+    is_flag=True,
+    help="Add the labels of the input, and which particles are right: true_…, …_truth.",
+)
 @jobs_option("OUT becomes a folder of parts.")
 @option(
     RUNNING,
@@ -55,9 +69,10 @@ __all__ = ["reconstruct"]
     "-o",
     "--output",
     metavar="OUT",
-    help="File to write: .parquet, .root or .h5; with --jobs or --resume a folder of Parquet files, or as in "
-    "out/*.root. Without it, a table is printed.",
+    help="File to write: .parquet, .root or .h5; with --jobs, --resume or --per-file a folder of Parquet files, "
+    "or as in out/*.root. Without it, a table is printed.",
 )
+@option(OUTPUT, "--per-file", is_flag=True, help="Write one file per input, under its name, to the folder OUT.")
 @force_option
 @reading_options("strict", variations=True)
 def reconstruct(
@@ -69,6 +84,7 @@ def reconstruct(
     jobs: int | str | None,
     resume: bool,
     force: bool,
+    per_file: bool,
     reading: dict[str, Any],
     **settings: Any,
 ) -> None:
@@ -86,18 +102,20 @@ def reconstruct(
     from pairton.reconstruction.run_settings import RunSettings
     from pairton.reconstruction.running import write_result
 
-    if jobs is None and not resume:
+    if jobs is None and not (resume or per_file):
         refuse_existing(output, force)
     elif threads is None and jobs not in (None, 1):
         threads = 1
     begun = time.monotonic()
     chosen = RunSettings.of(**settings)
-    with Run(list(inputs) or None, model, chosen, engine=engine, threads=threads, truth=False, **reading) as run:
+    with Run(
+        list(inputs) or None, model, chosen, engine=engine, threads=threads, truth=chosen.truth, **reading
+    ) as run:
 
         def bar(stream: Any) -> Any:
             return progress(stream, lambda: run.expected, "reconstructing", size=len)
 
-        summary = write_result(run, output, jobs=jobs, resume=resume, force=force, progress=bar)
+        summary = write_result(run, output, jobs=jobs, resume=resume, force=force, per_file=per_file, progress=bar)
         if output is None:
             _show(summary, None if inputs else Path(run.files[0]).name)
         wrote = f"; wrote {output}" if output else ""

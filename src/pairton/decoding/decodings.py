@@ -36,7 +36,13 @@ __all__ = [
 LISTED = 20  # choices in the record of a step
 LARGEST_LOGIT = 1e30  # sums of a thousand, over any allowed temperature, stay finite in single precision
 TEMPERATURES = 1e-3, 1e3  # allowed range; fitted ones are near 1
-PROBABILITIES = ("particle_probability", "event_probability", "pattern_probability", "topology_probability")
+PROBABILITIES = (
+    "particle_probability",
+    "event_probability",
+    "pattern_probability",
+    "topology_probability",
+    "best_probability",
+)
 
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
@@ -78,6 +84,8 @@ class Decoded:
     topology_probability: npt.NDArray[np.float64]  # (B, topologies of a mixture); no columns without a mixture
     heads: Outputs = field(default_factory=dict)  # (B, ...): outputs of the model's heads for the answer, by name
     steps: list[Step] = field(default_factory=list)  # if recorded: only the events with enough objects
+    best: npt.NDArray[np.int32] | None = None  # (B, K, S): the most probable hypotheses, on request; -1 for none
+    best_probability: npt.NDArray[np.float64] | None = None  # (B, K); NaN for none
 
     @property
     def answered(self) -> Bools:
@@ -85,8 +93,8 @@ class Decoded:
         return np.isfinite(self.event_probability) | (self.assignment >= 0).any(axis=1)
 
     @classmethod
-    def empty(cls, topology: Topology, events: int) -> Decoded:
-        """No answer for any event."""
+    def empty(cls, topology: Topology, events: int, best: int = 0) -> Decoded:
+        """No answer for any event, with room for the `best` hypotheses."""
         return cls(
             np.full((events, len(topology.slots)), -1, dtype=np.int32),
             np.full((events, len(topology.particles)), np.nan),
@@ -94,20 +102,24 @@ class Decoded:
             np.zeros(events, dtype=bool),
             np.full((events, len(plan_of(topology).patterns)), np.nan),
             np.full((events, len(topology.alternatives)), np.nan),
+            best=np.full((events, best, len(topology.slots)), -1, dtype=np.int32) if best else None,
+            best_probability=np.full((events, best), np.nan) if best else None,
         )
 
     def fill(self, rows: Index, found: Decoded, selected: Bools | slice = slice(None)) -> None:
         """Copy the answers in `found`, or only the `selected` ones, into these rows."""
-        for name in ("assignment", "exact", *PROBABILITIES):
-            getattr(self, name)[rows] = getattr(found, name)[selected]
+        for name in ("assignment", "exact", "best", *PROBABILITIES):
+            if getattr(self, name) is not None:
+                getattr(self, name)[rows] = getattr(found, name)[selected]
 
     def drop(self, rows: Bools) -> None:
         """Remove the answers of some events."""
         if not rows.any():
             return
-        self.assignment[rows], self.exact[rows] = -1, False
-        for name in PROBABILITIES:
-            getattr(self, name)[rows] = np.nan
+        empty = {"assignment": -1, "best": -1, "exact": False, **dict.fromkeys(PROBABILITIES, np.nan)}
+        for name, nothing in empty.items():
+            if getattr(self, name) is not None:
+                getattr(self, name)[rows] = nothing
 
 
 @dataclass(frozen=True)
@@ -218,7 +230,7 @@ def decode(
         raise ConfigError(
             f"temperatures are {list(values)}, but {run.name} decoding takes {takes}, from {least:g} to {most:g}"
         )
-    result = Decoded.empty(topology, len(nodes))
+    result = Decoded.empty(topology, len(nodes), question.best)
     enough = nodes.can_fill(topology)
     if run.knows_missing:
         enough |= nodes.can_hold(topology, question.needs(topology))

@@ -180,7 +180,7 @@ def sums_of(
 def run_exact(task: Task) -> Decoded:
     """The best hypothesis, with probabilities from sums over all hypotheses."""
     topology, nodes, question = task.topology, task.nodes, task.question
-    result = Decoded.empty(topology, len(nodes))
+    result = Decoded.empty(topology, len(nodes), question.best)
     outputs = task.predict(nodes, masked_tokens(topology, len(nodes), nodes.mask.shape[1]))
     if "patterns" not in outputs and (question.prior or question.allow_absent):
         raise ModelError(
@@ -199,6 +199,10 @@ def run_exact(task: Task) -> Decoded:
         result.assignment[rows] = unpacked(answer.assignment, order)[:, 0]
         result.event_probability[rows] = sums.probability(answer)[:, 0]
         result.particle_probability[rows] = sums.particle_probability(answer.assignment[:, 0])
+        if result.best is not None and result.best_probability is not None:
+            listed = sums.listed(question.best)
+            result.best[rows] = unpacked(listed.assignment, order)
+            result.best_probability[rows] = sums.probability(listed)
         if "patterns" in outputs:
             result.pattern_probability[rows] = sums.pattern_probability
         if topology.alternatives:

@@ -30,6 +30,7 @@ from pairton.topology.vocabulary import parts_of
 
 __all__ = ["ANSWERS", "LEAST", "Pattern", "Plan", "Question", "Spec", "plan_of"]
 
+MOST_LISTED = 1000
 ANSWERS = {
     "event": "the most probable hypothesis: most events right as a whole",
     "particles": "the candidates with the largest sum of probabilities: most particles right",
@@ -190,6 +191,7 @@ class Question:
     prior          factors on the prior probabilities of patterns, by the pattern's `key`; `complete` stands for
                    the complete pattern, `incomplete` for all others, the name of a topology in a mixture for all
                    patterns of that topology; if several factors apply to one pattern, they multiply
+    best           how many hypotheses to list, the most probable first
 
     >>> from pairton.topology import load_topology
     >>> question = Question(prior={"nothing": 5, "incomplete": 2})
@@ -200,6 +202,7 @@ class Question:
     answer: str = "event"
     allow_absent: bool = False
     prior: Mapping[str, float] = field(default_factory=dict)
+    best: int = 0
 
     def __post_init__(self) -> None:
         if self.answer not in ANSWERS:
@@ -207,6 +210,8 @@ class Question:
             raise ConfigError(
                 f"no answer {shown(self.answer)}: choose one of {known}{nearest(str(self.answer), ANSWERS)}"
             )
+        if not 0 <= self.best <= MOST_LISTED:
+            raise ConfigError(f"best is {self.best}, but must be from 0 to {MOST_LISTED}")
         for name, factor in self.prior.items():
             try:
                 allowed = 0 <= float(factor) < inf

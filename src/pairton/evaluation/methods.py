@@ -109,7 +109,7 @@ def model_methods(models: Sequence[Model], decodings: Sequence[str], settings: R
 def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
     accepted = method.accept(assigner.with_evidence(events))
     assigner.count_tags(events, accepted)
-    found, heads = assigner.assign_all(accepted, events.ids)
+    _, found, heads = assigner.assign_all(accepted, events.ids)
     return replace(found, assignment=stored_assignment(events, found.assignment), heads=heads)
 
 

@@ -29,7 +29,9 @@ MARKS = ("index", "usable")  # fields that readers add: see `make_objects`
 MAX_WEIGHT = 1e100  # sums of squares stay finite
 
 
-def joined_column(name: str, parts: Sequence[Any]) -> ak.Array:
+def joined_column(name: str, parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], np.ndarray) and parts[0].dtype.kind == "U":  # such as names of files
+        return np.concatenate(parts)
     joined = ak.concatenate(parts)
     if "float" in str(ak.type(joined)) and not any("float" in str(ak.type(ak.Array(part))) for part in parts):
         raise EventsError(  # int64 and uint64 would become doubles, which have 53 bits

@@ -191,7 +191,7 @@ class OpenFile:
         with damage(self.path):
             self._format.check(chosen)
             source = self._format.open(self._file, chosen)
-        source.format, source.topology = self._format.name, chosen.topology
+        source.format, source.topology, source.traced = self._format.name, chosen.topology, chosen.traced
         metadata = dict(source.metadata)
         if not self._format.prepared and self._file.text(KEY) is None:  # Pairton's own files keep what was stored
             metadata["pile_up"] = True
@@ -291,13 +291,13 @@ def iterate(
         opened: Function that is called with each file, as a `Source`, before its events are read.
         **options: `map`: names of columns in the file, {"pt": "jet_pt"}. `btag`: tagger and cut, "TAGGER:CUT",
             or a table of the tagger's efficiencies: its name, a YAML file or plain data. `keep`: names of further
-            columns to copy to the result. `tree`: name of the tree in a ROOT file. `units`: "GeV" or "MeV".
-            `truth=False`: do not read labels. `strict=True`: bad labels are errors. `settings`: settings of the
-            format, as `--set` on the command line. `variations`: columns of systematic variations,
-            {"jes_up": {"pt": "jet_pt_up"}}. `where`: conditions on columns, "HLT_X & (nJet >= 4)"; events that
-            fail are left out, and `events.columns["entry"]` numbers the others in their file. `fields`: fields to
-            read for each kind, {"jet": ["btag"]}.
-            `isolate=True`: read an untrusted file in a worker process.
+            columns to copy to the result; `file` and `entry` say where an event is from. `tree`: name of the tree
+            in a ROOT file. `units`: "GeV" or "MeV". `truth=False`: do not read labels. `strict=True`: bad labels
+            are errors. `settings`: settings of the format, as `--set` on the command line. `variations`: columns
+            of systematic variations, such as {"jes_up": {"jet.pt": "jet_pt_up"}}, a YAML file or a preset, as for
+            `--variation`. `where`: conditions on columns, "HLT_X & (nJet >= 4)"; events that fail are left out,
+            and `events.columns["entry"]` numbers the others in their file. `fields`: fields to read for each kind,
+            {"jet": ["btag"]}. `isolate=True`: read an untrusted file in a worker process.
 
     Yields:
         `Events`, at least once, even if the files have no events.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
 from pairton.events import Events
 from pairton.events.event_checks import MARKS
@@ -17,15 +20,17 @@ from pairton.events.inputs import CUTS, EVIDENCE
 from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.columns import FLAVOURS, Wanted
 from pairton.formats.expressions import NONE, Expression
-from pairton.formats.files import file_state, one_line, unchanged
+from pairton.formats.files import file_state, is_url, one_line, unchanged
 from pairton.formats.taggers import BTag
 from pairton.formats.truth import BadLabels
+from pairton.formats.variations import parse_variations
 from pairton.formats.writing import KEY, EventWriter, Stored
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.kinds import KINDS
 
 __all__ = ["Format", "ReadOptions", "Source", "check_chunk", "damage"]
 
+TRACE = ("file", "entry")  # names of `--keep`: columns that say where an event comes from
 BUGS = (AttributeError, NameError, ImportError, NotImplementedError, AssertionError)  # if raised by this package
 COMPLETION = ("energy", "mass")  # fields that complete the four-momentum
 EVENT_NAMES = ("weight", "source", "number")  # columns of the event that `--map` may name
@@ -36,7 +41,6 @@ FORMS: tuple[tuple[str, Any, str], ...] = (  # option of reading, its type, and 
     ("units", str, '"GeV" or "MeV"'),
     ("keep", list | tuple, "a list of names"),
     ("settings", Mapping, "a mapping of names to text"),
-    ("variations", Mapping, 'a mapping such as {"up": {"pt": "jet_pt_up"}}'),
 )
 
 
@@ -51,11 +55,12 @@ class ReadOptions:
     units: str | None = None  # "GeV" or "MeV"; None: the units of the format, with a check
     btag: BTag = field(default_factory=BTag)  # the tagger, its cut and its efficiencies
     keep: Sequence[str] = ()  # further columns to copy to the result
+    traced: bool = False  # add the columns `file` and `entry`: where each event comes from
     truth: bool = True  # read labels, if there are any
     strict: bool = False  # bad labels are errors, not warnings
     bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # counts bad labels of all files
     settings: Mapping[str, str] = field(default_factory=dict)  # settings of the format: --set KEY=VALUE
-    variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # variation -> field -> column
+    variations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as from `parse_variations`
     where: Expression = field(default_factory=Expression)  # conditions on columns; events that fail are not read
 
     @classmethod
@@ -86,6 +91,10 @@ class ReadOptions:
         if where is not None and not isinstance(where, str):
             raise ConfigError(f"where is {shown(where)}, but must be text such as 'HLT_X & (nJet >= 4)'")
         options["where"] = Expression.parse(where or NONE, "where")
+        if keep := options.get("keep"):
+            options["traced"] = options.get("traced", False) or not set(TRACE).isdisjoint(keep)
+            options["keep"] = [name for name in keep if name not in TRACE]
+        options["variations"] = parse_variations(options.get("variations", ()))
         return cls(load_topology(topology or "ttbar_allhad"), units=units, btag=BTag.parse(btag), **options)
 
     @property
@@ -193,6 +202,7 @@ class Source(ABC):
     others: Sequence[str] = ()  # collections in the file that the topology does not use
     read_as: Mapping[str, Any] = MappingProxyType({})  # all choices of the reader: tagger, jet ID, ...
     rejected: Mapping[str, int] = MappingProxyType({})  # reason -> jets read so far that are not usable
+    traced: bool = False  # whether `chunks` add the columns `file` and `entry`
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:
@@ -201,7 +211,7 @@ class Source(ABC):
     def no_events(self) -> Events:
         """The columns of the file, without rows. Raises InputError if the file is damaged."""
         with damage(self.path):
-            return self.read(0, 0)
+            return self._with_places(self.read(0, 0), 0)
 
     def taggers(self) -> list[dict[str, Any]]:
         """The b-tag scores in the file, their values and which one is used: plain data for `pairton inspect`."""
@@ -216,8 +226,17 @@ class Source(ABC):
             end = min((start // size + 1) * size, stop)
             with unchanged(self.path, state), damage(self.path):
                 events = self.read(start, end)
-            yield events
+            yield self._with_places(events, start)
             start = end
+
+    def _with_places(self, events: Events, start: int) -> Events:
+        """The events, the first of which is in row `start`, with the columns of `TRACE` if they are requested."""
+        if not self.traced:
+            return events
+        path = self.path if is_url(self.path) else os.path.abspath(self.path)
+        places = {"file": np.full(len(events), path), "entry": np.arange(start, start + len(events))}
+        events.columns = places | dict(events.columns)
+        return events
 
     def close(self) -> None:  # noqa: B027 - not every source holds a handle
         """Release the file."""

@@ -92,6 +92,9 @@ class ColumnSource(Source):
     def tag_jets(self, rows: Any, jets: FlatObjects, scale: float) -> None:
         """Make a btag of 0 or 1, and the evidence, of the tagger in the file."""
 
+    def retag(self, fields: dict[str, Any]) -> None:
+        """The same for varied jets: `fields` are pt and eta in GeV, and tags; they are changed in place."""
+
     def overlapping(self, rows: Any, kinds: Kinds) -> list[FlatObjects]:
         """The leptons that remove jets near them."""
         others = [self.read_kind(rows, kind) for kind in self.overlap_only]

@@ -86,7 +86,10 @@ class ExperimentSource(TableSource):
         self.leptons = self._identify()
         self.variations = Variations(
             options.variations,
+            options.topology.kinds,
+            tree.columns,
             lambda name, columns: tree.require(columns, hint=f" (for the variation {name})"),
+            self.retag,
         )
         self.kept = {name: self.kept_column(name) for name in column_names(options.keep, tree.columns)}
         identified = [
@@ -309,6 +312,11 @@ class ExperimentSource(TableSource):
         for rule, passes in self.jet_rules(rows, jets).items():
             self.rejected[rule] += int(np.count_nonzero(jets.passing & ~passes))
             jets.keep(passes)
+
+    def retag(self, fields: dict[str, Flat]) -> None:
+        if (scores := fields.pop("btag", None)) is not None:
+            fields |= self.tagger.fields(scores, fields["pt"], fields["eta"])
+            fields |= {name: scores for name in self._score_names if name in self.options.wanted(JET).required}
 
     def read_truth(
         self, rows: Chunk, kinds: Kinds, objects: Mapping[str, ak.Array]

@@ -117,7 +117,13 @@ class FlatSource(TableSource):
         source, number = self._find_one("source", SOURCE), self._find_one("number", NUMBER)
         self._ids = [name for name in (source, number) if name] if number else []
         self._kept = list(dict.fromkeys([*stored.columns, *column_names(options.keep, table.columns)]))
-        self.variations = Variations(options.variations, lambda _, names: table.require(names))
+        self.variations = Variations(
+            options.variations,
+            options.topology.kinds,
+            table.columns,
+            lambda _, names: table.require(names),
+            self.retag,
+        )
         one = [name for name in (self._labels, self._weight) if name is not None]
         self.more = [*one, *self._truth, *self._ids, *self._kept]
         table.require(self.more)
@@ -211,6 +217,9 @@ class FlatSource(TableSource):
 
     def tag_jets(self, rows: Chunk, jets: FlatObjects, scale: float) -> None:
         self._tags.complete(jets.fields, scale)
+
+    def retag(self, fields: dict[str, Any]) -> None:
+        self._tags.complete(fields, 1.0)
 
     def read_truth(
         self, rows: Chunk, kinds: Kinds, objects: Mapping[str, ak.Array]

@@ -15,7 +15,7 @@ from pairton.topology import Topology, parse_topology
 
 __all__ = ["IsolatedSource", "Limits", "Reader", "events_from_plain", "events_to_plain"]
 
-FACTS = ("format", "n_events", "has_truth", "metadata", "tagging", "others", "read_as")
+FACTS = ("format", "n_events", "has_truth", "metadata", "tagging", "others", "read_as", "traced")
 PARTS = ("objects", "truth", "weights", "ids", "columns", "metadata", "variations")
 
 

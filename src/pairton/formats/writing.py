@@ -179,7 +179,8 @@ def _with_variations(events: Events) -> Events:
                 if name not in ("pt", "energy", *MARKS) and not np.array_equal(values, ak.flatten(nominal[name]))
             }
             mass = mass_of(flat["pt"], flat["eta"], flat["energy"])
-            for name, values in {"pt": flat["pt"], "mass": mass, **differing}.items():
+            momentum = {"pt": flat["pt"]} | ({} if KINDS[kind].transverse else {"mass": mass})
+            for name, values in {**momentum, **differing}.items():
                 objects[kind] = ak.with_field(objects[kind], ak.unflatten(values, counts), f"{name}_{variation}")
     return events.replace(objects=objects) if events.variations else events
 

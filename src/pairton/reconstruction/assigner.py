@@ -10,12 +10,12 @@ Shapes: B events of a batch, n events of a window, S slots, P particles.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import awkward as ak
 import numpy as np
@@ -31,12 +31,13 @@ from pairton.events.splits import fold_of
 from pairton.events.tags import ensure_evidence, tag_caveat
 from pairton.kinematics.fit_settings import BUILT_IN, transfer_caveat
 from pairton.models.folds import by_fold
-from pairton.reconstruction.momenta import variation_caveat
+from pairton.reconstruction.momenta import varied_events
 from pairton.reconstruction.result import Reconstruction, by_falling_pt, check_columns
 from pairton.reconstruction.result_columns import (
     DECODED,
     MODEL_FOLD,
     N_BTAGS,
+    best_columns,
     head_shape,
     head_values,
     output_columns,
@@ -44,6 +45,7 @@ from pairton.reconstruction.result_columns import (
     place_sizes,
     reordered,
     topology_columns,
+    truth_columns,
 )
 from pairton.reconstruction.run_settings import RunSettings, hypotheses, knows_missing
 from pairton.topology import JET, Layout, Topology, same_tree
@@ -61,6 +63,14 @@ SURE = 300  # if none or all of so many jets are b-tagged, something is wrong
 WINDOW = 4096  # rows of the input that are batched together
 
 
+class Answers(NamedTuple):
+    """The answers to the events of a window."""
+
+    accepted: Accepted
+    decoded: Decoded  # assignments are positions in `events.objects`
+    described: dict[str, npt.NDArray[Any]]  # outputs that describe events
+
+
 class Assigner:
     """Assigns the objects of events to particles, with a model and settings; several threads may call it."""
 
@@ -71,7 +81,6 @@ class Assigner:
         self._warned_of_tags = False  # none or all jets are tagged
         self._warned_of_evidence = False  # efficiencies of the tagger are assumed
         self._warned_of_detector = False  # transfer functions are assumed
-        self._warned_of_variations = False  # a variation does not change the missing energy
         self.temperatures = model.temperatures
         if model.temperatures is not None:
             decoding = get_decoding(str(self.settings.decoding))
@@ -94,19 +103,13 @@ class Assigner:
     def knows_missing(self) -> bool:
         return knows_missing(self.model, str(self.settings.decoding))
 
-    def check(self, topology: Topology, variations: Mapping[str, Iterable[str]] | None = None) -> None:
-        """Raise ModelError if the events have another decay tree than the model.
-
-        Warns once if variations, given with the kinds that they vary, do not vary the missing energy.
-        """
+    def check(self, topology: Topology) -> None:
+        """Raise ModelError if the events have another decay tree than the model."""
         if not same_tree(topology, self.model.topology):
             raise ModelError(
                 f"the model {self.model.name} is for {self.model.topology.name}, but the events are for "
                 f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
             )
-        if (caveat := variation_caveat(topology, variations or {})) and not self._warned_of_variations:
-            self._warned_of_variations = True
-            warnings.warn(caveat, PairtonWarning, stacklevel=3)
 
     def accept(self, events: Events) -> Accepted:
         """The objects that the model uses."""
@@ -188,17 +191,27 @@ class Assigner:
         return found, described
 
     def assign_all(
-        self, accepted: Accepted, ids: npt.NDArray[np.uint64]
-    ) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
-        """As `assign`, for events of all layouts and folds; assignments are positions in `events.objects`."""
+        self, accepted: Accepted, ids: npt.NDArray[np.uint64], nominal: Answers | None = None
+    ) -> Answers:
+        """As `assign`, for events of all layouts and folds; assignments are positions in `events.objects`.
+
+        nominal: answers to these events before a variation; they hold where the used objects are the same
+        """
         n = len(accepted.status)
-        found = Decoded.empty(self.model.topology, n)
+        found = Decoded.empty(self.model.topology, n, self.settings.best)
         outputs = {k: np.full((n, *shape), np.nan, dtype=np.float32) for k, shape in self.shapes.items()}
+        todo = accepted.answerable
+        if nominal is not None:
+            rows = np.flatnonzero(same := todo & _same_objects(accepted, nominal.accepted))
+            found.fill(rows, nominal.decoded, same)
+            for name, array in nominal.described.items():
+                outputs[name][rows] = array[rows]
+            todo = todo & ~same
 
         def fill(batch: tuple[Assigner, Layout, npt.NDArray[np.intp]]) -> None:
             member, layout, rows = batch
             answer, described = member.assign(accepted.batch(rows, layout))
-            found.fill(rows, replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout)))
+            found.fill(rows, _at_positions(answer, accepted, rows, layout))
             for name, array in described.items():
                 outputs[name][rows] = array
 
@@ -206,7 +219,7 @@ class Assigner:
         batches = [
             (member, layout, some)
             for member, (_, in_fold) in zip(self.members, by_fold(self.model, ids), strict=True)
-            for layout, rows in accepted.by_layout(accepted.answerable & in_fold)
+            for layout, rows in accepted.by_layout(todo & in_fold)
             for size in [batch_size(layout, width)]
             for some in np.split(rows, range(size, len(rows), size))
         ]
@@ -214,13 +227,14 @@ class Assigner:
         with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
             for _ in map(fill, batches) if pool is None else pool.map(fill, batches):
                 pass
-        return found, outputs
+        return Answers(accepted, found, outputs)
 
-    def run(self, window: Events) -> Reconstruction:
-        """Reconstruct the events of one window, and their variations."""
+    def run(self, window: Events, nominal: Answers | None = None) -> Reconstruction:
+        """Reconstruct the events of one window, and their variations; `nominal`: as for `assign_all`."""
         window = self.with_evidence(window)
         accepted = self.accept(window)
-        decoded, described = self.assign_all(accepted, window.ids)
+        answers = self.assign_all(accepted, window.ids, nominal)
+        decoded, described = answers.decoded, dict(answers.described)
         found, momenta, exchanged = by_falling_pt(window, decoded)
         for name, spec in self.model.info.heads.items():
             orders = decoded.assignment, found.assignment
@@ -230,6 +244,8 @@ class Assigner:
         outputs = {**output_columns(info.topology, info.heads, info.outputs, described, exchanged), **tags}
         outputs |= topology_columns(self.model.topology, found)
         outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
+        outputs |= truth_columns(window, found.assignment) if self.settings.truth else {}
+        outputs |= best_columns(window, found) if self.settings.best else {}
         if len(self.members) > 1:
             outputs[MODEL_FOLD] = fold_of(window.ids, len(self.members)).astype(np.int32)
         status = self.status_of(accepted, tags)
@@ -243,7 +259,7 @@ class Assigner:
             found.exact,
             dict(zip(window.topology.kinds, accepted.nodes.counts.T, strict=True)),
             outputs,
-            {name: self.run(window.varied(name)) for name in window.variations},
+            {name: self.run(varied_events(window, name), answers) for name in window.variations},
             solved=momenta,
         )
 
@@ -285,6 +301,26 @@ class Assigner:
         """(n,): whether events pass the selection of the model's topology, as those of the training did."""
         counts = dict(zip(self.model.topology.kinds, accepted.nodes.counts.T, strict=True))
         return self.model.topology.selection.accepts(counts, tags.get(N_BTAGS))
+
+
+def _at_positions(answer: Decoded, accepted: Accepted, rows: npt.NDArray[np.intp], layout: Layout) -> Decoded:
+    """Answers with positions in `events.objects` instead of nodes."""
+    best = answer.best
+    if best is not None:
+        each = [accepted.to_positions(best[:, k], rows, layout) for k in range(best.shape[1])]
+        best = np.stack(each, axis=1)
+    return replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout), best=best)
+
+
+def _same_objects(one: Accepted, other: Accepted) -> npt.NDArray[np.bool_]:
+    """(n,): events that have the same used objects in both."""
+    same = (one.nodes.counts == other.nodes.counts).all(axis=1)
+    for kind, values in one.nodes.values.items():
+        width = min(values.shape[1], other.nodes.values[kind].shape[1])  # equal counts: the rest is padding
+        pairs = (values, other.nodes.values[kind]), (one.position[kind], other.position[kind])
+        for mine, its in pairs:
+            same &= (mine[:, :width] == its[:, :width]).reshape(len(same), -1).all(axis=1)
+    return np.asarray(same)
 
 
 def batch_size(layout: Layout, width: int = 1) -> int:

@@ -6,7 +6,7 @@ p4 is (..., 4): px, py, pz, energy; GeV.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,22 +19,25 @@ from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.neutrinos import nearest_mass, one_neutrino, two_neutrinos
 from pairton.events.vectors import cartesian
-from pairton.topology import Topology, collection_name
+from pairton.topology import Topology
 from pairton.topology.kinds import KINDS
 from pairton.topology.pdg import properties_of
 
 __all__ = [
     "Momenta",
     "Neutrinos",
+    "met_follows",
     "missing_momentum",
     "momenta_of",
     "particle_momenta",
     "pick",
     "signed_codes",
     "slot_momenta",
-    "variation_caveat",
+    "varied_events",
     "with_sign",
 ]
+
+MET_PT = 15.0  # GeV: jets above it enter the missing energy
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer[Any]]
@@ -155,23 +158,50 @@ def missing_momentum(events: Events) -> Floats:
     return np.where(none[:, None], np.nan, found)
 
 
-def variation_caveat(topology: Topology, variations: Mapping[str, Iterable[str]]) -> str:
-    """A warning if variations, given with the kinds that they vary, leave out missing energy; else empty.
+def met_follows(topology: Topology, varied: Iterable[str]) -> str:
+    """The missing energy that a variation of these kinds moves: that of the topology, if it is not among them."""
+    met = next((kind for kind in topology.kinds if KINDS[kind].transverse), "")
+    return "" if met in varied else met
 
-    >>> from pairton.topology import load_topology
-    >>> variation_caveat(load_topology("ttbar_semilep"), {"up": ["jet"]}).partition(" while")[0]
-    'variation up: leptons and missing energy stay at their nominal values'
+
+def varied_events(events: Events, name: str) -> Events:
+    """The events of a variation.
+
+    Missing energy that the variation does not give is moved by the opposite of the shifts of its objects: the sum
+    over those that are usable and nominally above `MET_PT`, as jets that enter the missing energy are.
+
+    >>> import pairton
+    >>> jet, up, lepton = (pairton.make_objects(pt=[[p]], eta=[[0]], phi=[[0]], mass=[[0]]) for p in (50, 56, 30))
+    >>> objects, up = {"jet": jet, "lepton": lepton, "met": pairton.make_met([20.0], [0.0])}, {"jet": up}
+    >>> varied_events(Events(objects, "ttbar_semilep", variations={"up": up}), "up").objects["met"].pt.tolist()
+    [[14.0]]
     """
-    frozen = [name for name, kinds in variations.items() if not any(KINDS[kind].transverse for kind in kinds)]
-    if not frozen or not any(KINDS[kind].transverse for kind in topology.kinds):
-        return ""
-    varied = {kind for name in frozen for kind in variations[name]}
-    still = [collection_name(kind) for kind in topology.kinds if not (kind in varied or KINDS[kind].transverse)]
-    return (
-        f"variation {', '.join(frozen)}: {' and '.join([*still, 'missing energy'])} stay at their nominal values "
-        "while jets vary, so neutrinos and particles with a neutrino lack part of the variation: do not take "
-        "their differences as systematic uncertainties"
-    )
+    varied = events.varied(name)
+    kinds = events.variations[name]
+    if not (met := met_follows(events.topology, kinds)):
+        return varied
+    moved = missing_momentum(events)
+    for kind in kinds:
+        before, after = (_transverse(each, kind) for each in (events, varied))
+        hard = np.asarray(ak.flatten(events.objects[kind].pt > MET_PT))
+        enters = hard & np.asarray(ak.flatten(events.usable[kind])) & np.isfinite(before + after).all(axis=0)
+        shift = np.where(enters, after - before, 0)
+        event = np.repeat(np.arange(len(events)), events.counts[kind])
+        moved -= np.stack([np.bincount(event, part, len(events)) for part in shift], axis=1)
+    own = moved[np.repeat(np.arange(len(events)), events.counts[met])]
+    pt, counts = np.hypot(*own.T), events.counts[met]
+    array = varied.objects[met]
+    for field, values in {"pt": pt, "phi": np.arctan2(own[:, 1], own[:, 0]), "energy": pt}.items():
+        dtype = np.float64 if field == "energy" else np.float32
+        array = ak.with_field(array, ak.unflatten(values.astype(dtype), counts), field)
+    return varied.replace(objects={**varied.objects, met: array})
+
+
+def _transverse(events: Events, kind: str) -> Floats:
+    """(2, J): px and py of all objects of a kind."""
+    pt, phi = (np.asarray(ak.flatten(events.objects[kind][name]), np.float64) for name in ("pt", "phi"))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.stack([pt * np.cos(phi), pt * np.sin(phi)])
 
 
 def pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> npt.NDArray[Any]:

@@ -14,7 +14,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from math import inf
@@ -46,7 +47,6 @@ from pairton.reconstruction.result_columns import same_columns, same_kept
 from pairton.reconstruction.run import READ_ROWS, Run
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.writers import ROWS, Summary, create_result
-from pairton.topology import JET
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -55,6 +55,7 @@ __all__ = ["PART_ROWS", "write_parts"]
 
 PART_ROWS = ROWS  # about a minute of work
 NAME = re.compile(r"part-\d+\.(parquet|root|h5)", re.IGNORECASE)
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.(parquet|root|h5)", re.IGNORECASE)  # as `Replacement` names them
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ def write_parts(
     client: Any = None,
     resume: bool = False,
     force: bool = False,
+    per_file: bool = False,
     rows: int = PART_ROWS,
     chunk: int = READ_ROWS,
     progress: Callable[[Iterator[FinishedPart]], Iterator[FinishedPart]] | None = None,
@@ -129,15 +131,20 @@ def write_parts(
     if isinstance(jobs, int):
         check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
-    run.assigner.check(run.topology, dict.fromkeys(run.options.get("variations") or (), (JET,)))
+    run.assigner.check(run.topology)
     with workers(jobs) as pool:
         pool |= {} if client is None else {"client": client}
         inputs = _inputs(run, pool)
         how = result_settings(run.assigner, plain_reading(run.options))
         options = {name: value for name, value in run.options.items() if name != "bad_labels"}
+        cuts = (
+            [(Segment(each, 0, each.events, _mark(each.name)),) for each in inputs]
+            if per_file
+            else _cut(inputs, rows)
+        )
         plan = [
             Part(
-                folder / f"part-{index:05d}{suffix}",
+                folder / f"{_stem(segments) if per_file else f'part-{index:05d}'}{suffix}",
                 segments,
                 run.model,
                 how | {"part": {"index": index, "key": hash_of([how, [each.key for each in segments]])}},
@@ -145,9 +152,12 @@ def write_parts(
                 chunk,
                 options,
             )
-            for index, segments in enumerate(_cut(inputs, rows))
+            for index, segments in enumerate(cuts)
         ]
-        _create(folder, run)
+        paths = [part.path for part in plan]
+        if twice := [path for path, count in Counter(paths).items() if count > 1]:
+            raise ConfigError(f"--per-file: several inputs would be written to {twice[0]}: run on them separately")
+        _create(folder, run, paths)
         with locked(folder):
             begun = time.time()
             finished = _keep(folder, plan, resume, force)
@@ -260,7 +270,8 @@ def _folder(output: str | os.PathLike[str] | None) -> tuple[Path, str]:
     if output is None or (path.suffix.lower() in CONTAINERS and not path.name.startswith("*.")):
         problem = f"but {output} is a file" if output else "but there is no output"
         raise ConfigError(
-            f"--jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out or -o out/*.root"
+            f"--jobs, --resume and --per-file write parts to a folder, {problem}: give a folder, as in -o out or "
+            "-o out/*.root"
         )
     folder, suffix = (path.parent, path.name[1:]) if path.name.startswith("*.") else (path, ".parquet")
     if suffix.lower() not in CONTAINERS:
@@ -268,16 +279,22 @@ def _folder(output: str | os.PathLike[str] | None) -> tuple[Path, str]:
     return folder.absolute(), suffix
 
 
-def _existing(folder: Path) -> list[Path]:
-    """The files in a folder that are named like parts, in order."""
-    return sorted(path for path in folder.glob("part-*") if NAME.fullmatch(path.name))
+def _stem(segments: tuple[Segment, ...]) -> str:
+    """The name of an input without its folder and suffix."""
+    return Path(segments[0].file.name.rpartition("/")[2]).stem
 
 
-def _create(folder: Path, run: Run) -> None:
+def _existing(folder: Path, paths: Sequence[Path]) -> list[Path]:
+    """The parts in a folder: files that are named like parts, or in the plan, in order."""
+    parts = {path for path in folder.glob("part-*") if NAME.fullmatch(path.name)}
+    return sorted(parts | {path for path in paths if path.exists()})
+
+
+def _create(folder: Path, run: Run, paths: Sequence[Path]) -> None:
     """Create the folder; InputError if a part would replace an input."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file, but results in parts need a folder: give another name")
-    run.refuse_inputs(_existing(folder))
+    run.refuse_inputs(_existing(folder, paths))
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
@@ -286,7 +303,7 @@ def _create(folder: Path, run: Run) -> None:
 
 def _keep(folder: Path, plan: list[Part], resume: bool, force: bool) -> dict[Path, FinishedPart]:
     """The parts of an earlier run that this one keeps; those that do not belong to it are removed with `force`."""
-    existing = _existing(folder)
+    existing = _existing(folder, [part.path for part in plan])
     if existing and not (resume or force):
         state = "the parts" if (folder / COMPLETE).exists() else f"{len(existing)} parts"
         raise OutputError(
@@ -322,6 +339,6 @@ def _complete(folder: Path, parts: list[FinishedPart], total: Summary, metadata:
 def _remove_unfinished(folder: Path, before: float = inf) -> None:
     """Remove the files of parts that were not finished, because their process was killed."""
     with output_errors(folder):
-        for left in folder.glob(".part-*"):
-            if left.stat().st_mtime < before:
+        for left in folder.glob(".*"):
+            if UNFINISHED.fullmatch(left.name) and left.stat().st_mtime < before:
                 left.unlink(missing_ok=True)

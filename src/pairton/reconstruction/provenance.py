@@ -155,7 +155,9 @@ def _plain(value: Any) -> Any:
     def other(item: Any) -> Any:
         if hasattr(item, "to_dict"):
             return item.to_dict()
-        return asdict(item) if is_dataclass(item) else dict(item) if isinstance(item, Mapping) else str(item)
+        if is_dataclass(item) and not isinstance(item, type):
+            return asdict(item)
+        return dict(item) if isinstance(item, Mapping) else str(item)
 
     return json.loads(json.dumps(value, default=other))
 

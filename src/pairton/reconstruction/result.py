@@ -24,7 +24,6 @@ from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import (
     Momenta,
     particle_momenta,
-    pick,
     signed_codes,
     slot_momenta,
     with_sign,
@@ -36,10 +35,12 @@ from pairton.reconstruction.result_columns import (
     output_columns,
     pattern_columns,
     place_sizes,
+    positions,
     result_columns,
+    stored_assignment,
     topology_columns,
 )
-from pairton.topology import JET, Particle, Topology
+from pairton.topology import Particle, Topology, collection_name
 from pairton.topology.assignments import present, ranked
 from pairton.topology.vocabulary import is_mixture
 
@@ -248,11 +249,11 @@ class Reconstruction:
     def __getitem__(self, type_name: str) -> ak.Array:
         """(n, particles of the type): Momentum4D records with `probability` and `objects`.
 
-        If all objects are jets, they are also called `jets`. If the topology has slots for several kinds, objects
-        have a `kind`, in whose collection `index` counts. The momentum of a type with a neutrino includes the
-        neutrino; `neutrino` and `visible` are Momentum4D records of the two parts. `pdgid` exists if the charge of
-        a lepton distinguishes the particle from its antiparticle. `tt`, the sum of both tops, has one record per
-        event.
+        Objects have a `kind`, in whose collection `index` counts; `jets` are those that are jets, `leptons` those
+        that are leptons, and so on for the kinds that the particles of the type have. The momentum of a type with
+        a neutrino includes the neutrino; `neutrino` and `visible` are Momentum4D records of the two parts. `pdgid`
+        exists if the charge of a lepton distinguishes the particle from its antiparticle. `tt`, the sum of both
+        tops, has one record per event.
         """
         if type_name in self.topology.systems:
             return ak.zip(polar(self.particles.systems[type_name]), with_name="Momentum4D")
@@ -269,9 +270,10 @@ class Reconstruction:
         if set(columns) & set(with_sign(self.topology)):
             fields["pdgid"] = ak.from_regular(self.pdgid[:, columns])
         fields["probability"] = ak.from_regular(self.particle_probability[:, columns])
-        fields["objects"] = self._objects(particles)
-        if all(self.topology.slots[slot].kind == JET for p in particles for slot in p.span):
-            fields["jets"] = fields["objects"]
+        fields["objects"] = objects = self._objects(particles)
+        kinds = dict.fromkeys(self.topology.slots[slot].kind for p in particles for slot in p.span)
+        for kind in kinds:
+            fields[collection_name(kind)] = objects if len(kinds) == 1 else objects[objects.kind == kind]
         return ak.zip(fields, with_name="Momentum4D", depth_limit=2)
 
     def _objects(self, particles: Sequence[Particle]) -> ak.Array:
@@ -298,9 +300,8 @@ class Reconstruction:
         event = np.concatenate([np.flatnonzero(filled[:, k]) for k in range(len(columns))])
         order = np.argsort(event, kind="stable")
         ordered = ak.concatenate(flat)[order]
-        if len(self.topology.object_kinds) > 1:
-            column = np.repeat(np.arange(len(columns)), filled.sum(axis=0))[order]
-            ordered = ak.with_field(ordered, ak.Array(kinds)[column], "kind")
+        column = np.repeat(np.arange(len(columns)), filled.sum(axis=0))[order]
+        ordered = ak.with_field(ordered, ak.Array(kinds)[column], "kind")
         sizes = np.stack([filled[:, [columns.index(s) for s in group]].sum(axis=1) for group in slots], axis=1)
         return ak.unflatten(ak.unflatten(ordered, sizes.ravel()), np.full(len(at), len(slots)))
 
@@ -309,32 +310,6 @@ def _records(p4: npt.NDArray[np.float64]) -> ak.Array:
     """(n, k) Momentum4D records of p4 (n, k, 4)."""
     parts = {name: ak.from_regular(values) for name, values in polar(p4).items()}
     return ak.zip(parts, with_name="Momentum4D")
-
-
-def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
-    """(n, S): the indices in the input file of the objects at these positions (n, S), -1 for none."""
-    result = np.array(assignment, dtype=np.int32)
-    for slot in events.topology.slots:
-        if "index" in ak.fields(events.objects[slot.kind]):
-            flat = np.asarray(ak.flatten(events.stored_index[slot.kind]), dtype=np.int32)
-            result[:, slot.index] = np.where(
-                assignment[:, slot.index] >= 0, pick(flat, events, slot.kind, assignment[:, slot.index]), -1
-            )
-    return result
-
-
-def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
-    """(n, S): the positions in `events.objects` of objects with these indices in the input (n, S), -1 for none."""
-    result = np.array(stored, dtype=np.int64)
-    for slot in events.topology.slots if len(stored) else ():
-        column, counts = stored[:, slot.index], events.counts[slot.kind]
-        if "index" not in ak.fields(events.objects[slot.kind]):
-            result[:, slot.index] = np.where(column < counts, column, -1)
-            continue
-        padded = ak.pad_none(events.stored_index[slot.kind], int(counts.max()), axis=1)
-        same = ak.to_numpy(ak.fill_none(padded, -2)) == column[:, None]  # (n, N)
-        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1) if same.shape[1] else -1
-    return result
 
 
 def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float64]]:
@@ -349,9 +324,15 @@ def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta, tup
     """
     known = particle_momenta(events, found.assignment)
     slots, particles = ranked(events.topology, polar(known.p4)["pt"])
+    best = found.best
+    if best is not None:
+        each = [particle_momenta(events, best[:, k]).p4 for k in range(best.shape[1])]
+        orders = [ranked(events.topology, polar(p4)["pt"])[0] for p4 in each]
+        best = np.take_along_axis(best, np.stack(orders, axis=1), axis=2)
     ordered = replace(
         found,
         assignment=np.take_along_axis(found.assignment, slots, axis=1),
+        best=best,
         particle_probability=np.take_along_axis(found.particle_probability, particles, axis=1),
     )
     return ordered, known.exchanged(particles), (slots, particles)

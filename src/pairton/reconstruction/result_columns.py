@@ -22,6 +22,10 @@ complete_probability, event_probability_if_complete, pattern_<particles>
                              if the model knows missing particles: the probability that every particle is present,
                              that the answer is right if so, and that exactly these particles are present (float32)
 topology_<name>              probability that the event is of this topology, for a model of several (float32)
+true_<slot>_<kind>           with --truth: index of the labelled object, -1 for none (int32)
+<particle>_truth             with --truth: right, wrong, or not_reconstructible if an object has no label
+best_probability, best_<slot>_<kind>
+                             with --best K: lists of the K most probable assignments
 <head>, <particle>_<head>    further heads of the network, for events and particles (float32); a label of the input
                              with the same name is kept as true_<name>
 <name>_<variation>           the columns from `status` on for varied objects, if there are variations
@@ -40,18 +44,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Decoded
 from pairton.decoding.patterns import plan_of
-from pairton.errors import ConfigError, OutputError
+from pairton.errors import ConfigError, EventsError, OutputError
 from pairton.events import Events, Status
 from pairton.events.head_specs import HeadSpec, places_of
 from pairton.events.vectors import polar
-from pairton.reconstruction.momenta import with_sign
+from pairton.reconstruction.momenta import pick, with_sign
 from pairton.topology import Slot, Topology, collection_name
-from pairton.topology.assignments import STATES, present, states
+from pairton.topology.assignments import STATES, aligned, present, states
 from pairton.topology.vocabulary import parts_of
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ __all__ = [
     "MODEL_FOLD",
     "N_BTAGS",
     "Columns",
+    "best_columns",
     "head_columns",
     "head_shape",
     "head_values",
@@ -70,12 +76,15 @@ __all__ = [
     "pattern_columns",
     "place_sizes",
     "place_titles",
+    "positions",
     "reordered",
     "result_columns",
     "same_columns",
     "same_kept",
     "slot_column",
+    "stored_assignment",
     "topology_columns",
+    "truth_columns",
 ]
 
 LABELS = np.array([status.label for status in Status])
@@ -176,6 +185,32 @@ def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> 
     if list(one) != list(other):
         odd = ", ".join(sorted(set(one) ^ set(other))) or "in another order"
         raise OutputError(f"{path}: only some inputs have the columns {odd}: write them to two files")
+
+
+def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
+    """(n, S): the indices in the input file of the objects at these positions (n, S), -1 for none."""
+    result = np.array(assignment, dtype=np.int32)
+    for slot in events.topology.slots:
+        if "index" in ak.fields(events.objects[slot.kind]):
+            flat = np.asarray(ak.flatten(events.stored_index[slot.kind]), dtype=np.int32)
+            result[:, slot.index] = np.where(
+                assignment[:, slot.index] >= 0, pick(flat, events, slot.kind, assignment[:, slot.index]), -1
+            )
+    return result
+
+
+def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
+    """(n, S): the positions in `events.objects` of objects with these indices in the input (n, S), -1 for none."""
+    result = np.array(stored, dtype=np.int64)
+    for slot in events.topology.slots if len(stored) else ():
+        column, counts = stored[:, slot.index], events.counts[slot.kind]
+        if "index" not in ak.fields(events.objects[slot.kind]):
+            result[:, slot.index] = np.where(column < counts, column, -1)
+            continue
+        padded = ak.pad_none(events.stored_index[slot.kind], int(counts.max()), axis=1)
+        same = ak.to_numpy(ak.fill_none(padded, -2)) == column[:, None]  # (n, N)
+        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1) if same.shape[1] else -1
+    return result
 
 
 # -- outputs of the model besides the answer ---------------------------------------------------------------
@@ -317,6 +352,41 @@ def pattern_columns(topology: Topology, found: Decoded) -> Columns:
     }
     for pattern, chance in zip(patterns, chances.T, strict=True):
         columns[f"pattern_{pattern.key}"] = chance.astype(np.float32)
+    return columns
+
+
+def truth_columns(events: Events, assignment: Ints) -> Columns:
+    """The labels of events beside the answers (n, S), which hold positions in `events.objects`.
+
+    Interchangeable particles of the truth are put in the order that agrees best with the answer.
+    """
+    if events.truth is None:
+        raise EventsError(
+            "truth=True: these events have no labels: leave it out (`pairton inspect` shows the truth)"
+        )
+    topology = events.topology
+    truth = aligned(topology, events.truth, assignment)
+    columns: Columns = {}
+    for slot, index in zip(topology.slots, stored_assignment(events, truth).T, strict=True):
+        columns[f"true_{slot_column(slot)}"] = index
+    known, same = present(topology, truth), truth == assignment
+    for particle in topology.particles:
+        right = same[:, list(particle.span)].all(axis=1)
+        verdict = np.where(known[:, particle.index], np.where(right, "right", "wrong"), "not_reconstructible")
+        columns[f"{particle.name.replace('.', '_')}_truth"] = verdict
+    return columns
+
+
+def best_columns(events: Events, found: Decoded) -> Columns:
+    """Lists of the most probable hypotheses; their interchangeable particles are in the order of pT."""
+    assert found.best is not None
+    assert found.best_probability is not None
+    there = found.best_probability > 0  # (n, K): the others stand for none
+    counts = there.sum(axis=1)
+    columns: Columns = {"best_probability": ak.unflatten(found.best_probability[there].astype(np.float32), counts)}
+    stored = np.stack([stored_assignment(events, found.best[:, k]) for k in range(there.shape[1])], axis=1)
+    for slot in events.topology.slots:
+        columns[f"best_{slot_column(slot)}"] = ak.unflatten(stored[:, :, slot.index][there], counts)
     return columns
 
 

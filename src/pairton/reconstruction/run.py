@@ -39,7 +39,7 @@ from pairton.topology.vocabulary import same_alternative
 if TYPE_CHECKING:
     from pairton.models.model import Model
 
-__all__ = ["READ_ROWS", "Run", "by_kind", "labelled_topology"]
+__all__ = ["READ_ROWS", "Run", "are_paths", "by_kind", "labelled_topology"]
 
 READ_ROWS = 16_384  # events read at a time; more would need more memory and not be faster
 
@@ -77,7 +77,9 @@ class Run:
     ) -> None:
         self.events = inputs if isinstance(inputs, Events) else None  # those in memory
         self.options = {"bad_labels": BadLabels(), **options}
-        self.files = expand(inputs) if _are_paths(inputs) else []
+        self.files = expand(inputs) if are_paths(inputs) else []
+        if len(self.files) > 1 and not labelled:
+            self.options.setdefault("traced", True)
         self.first = self._open_first()
         self._counts: dict[str, int] = {}  # file -> events, for those that were opened
         try:
@@ -236,7 +238,7 @@ class Run:
         opened   a function that is called with each `Source`
         """
         for window in windows(same_kept(self.chunks(chunk, opened))):
-            self.assigner.check(window.topology, window.variations)
+            self.assigner.check(window.topology)
             yield self.assigner.run(window).made_by(self.model, self.assigner.settings)
 
     def refuse_inputs(self, outputs: Sequence[Path]) -> None:
@@ -257,7 +259,8 @@ class Run:
         self.close()
 
 
-def _are_paths(inputs: Any) -> bool:
+def are_paths(inputs: Any) -> bool:
+    """Whether inputs are files, not events in memory."""
     several = inputs if isinstance(inputs, list | tuple) else [inputs]
     return all(isinstance(each, str | os.PathLike) for each in several)
 

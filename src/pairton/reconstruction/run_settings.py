@@ -28,6 +28,8 @@ class RunSettings:
     answer: str = "event"  # a name in `pairton.decoding.ANSWERS`
     allow_absent: bool = False  # leave out particles that are more likely absent than present
     prior: Mapping[str, float] = field(default_factory=dict)  # pattern -> factor on its prior probability
+    best: int = 0  # how many of the most probable assignments are listed
+    truth: bool = False  # whether the labels of the events are compared with the answers
 
     @classmethod
     def of(
@@ -44,7 +46,7 @@ class RunSettings:
 
     @property
     def question(self) -> Question:
-        return Question(self.answer, self.allow_absent, self.prior)
+        return Question(self.answer, self.allow_absent, self.prior, best=self.best)
 
     def for_events(self, model: Model, topology: Topology | None, pile_up: bool) -> RunSettings:
         """The settings with a number for every cut on objects.
@@ -87,7 +89,7 @@ class RunSettings:
     def _check_question(self, model: Model, decoding: str) -> None:
         if not self.question.is_default and not (decoding in DECODINGS and DECODINGS[decoding].knows_missing):
             raise ConfigError(
-                f"--answer and --prior need the exact likelihood, not the decoding {decoding}: "
+                f"--answer, --prior and --best need the exact likelihood, not the decoding {decoding}: "
                 "leave it out, or use --decoding exact"
             )
         self.question.log_prior(model.topology)

@@ -19,10 +19,11 @@ from pairton.events.tags import TagTable
 from pairton.formats.base import Source
 from pairton.formats.files import Paths
 from pairton.reconstruction.assigner import windows
+from pairton.reconstruction.momenta import varied_events
 from pairton.reconstruction.parts import PART_ROWS, write_parts
 from pairton.reconstruction.provenance import InputFile, content_hash, plain_reading, result_settings
 from pairton.reconstruction.result import Reconstruction
-from pairton.reconstruction.run import READ_ROWS, Run, by_kind
+from pairton.reconstruction.run import READ_ROWS, Run, are_paths, by_kind
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.writers import Summary, create_result
 from pairton.topology.kinds import counted
@@ -34,7 +35,18 @@ __all__ = ["reconstruct", "reconstruct_files", "write_result"]
 
 SHOWN = 10  # events in the table on screen
 PER_EVENT = ("assignment", "status", "event_probability", "particle_probability", "exact")
-SETTINGS = ("decoding", "max_objects", "cuts", "jets", "leptons", "answer", "allow_absent", "prior")
+SETTINGS = (
+    "decoding",
+    "max_objects",
+    "cuts",
+    "jets",
+    "leptons",
+    "answer",
+    "allow_absent",
+    "prior",
+    "best",
+    "truth",
+)
 BAD = {
     "bad_object": "have an object with an impossible value",
     "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",
@@ -55,9 +67,12 @@ def reconstruct(
     answer: str = "event",
     allow_absent: bool = False,
     prior: Mapping[str, float] | None = None,
-    variations: Mapping[str, ak.Array | Mapping[str, ak.Array]] | None = None,
+    best: int = 0,
+    truth: bool = False,
+    variations: Any = None,
     threads: int | None = None,
     engine: str = "onnx",
+    **options: Any,
 ) -> Reconstruction:
     """Assign the objects of events to the particles of a topology.
 
@@ -80,10 +95,14 @@ def reconstruct(
         answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
         allow_absent: Leave out particles that are probably absent. For models that know missing particles.
         prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
+        best: List this many of the most probable assignments: the columns `best_probability` and `best_…`.
+        truth: Compare the labels of the events with the answers: the columns `true_…` and `…_truth`.
         variations: The same jets with other calibrations, by name, or mappings of kinds to such objects. Kinds
-            that a variation lacks, such as the missing energy, are nominal. Results are in `.variations[name]`.
+            that a variation lacks are nominal, but missing energy follows the others. For files, columns, as for
+            `pairton.iterate`. Results are in `.variations[name]`.
         threads: Threads of the engine; by default one per core.
         engine: "onnx", or "torch" if it is installed.
+        **options: For files, how to read them, as for `pairton.iterate`, such as `keep` or `settings`.
 
     Returns:
         A `Reconstruction` with one row per event.
@@ -106,12 +125,20 @@ def reconstruct(
         answer=answer,
         allow_absent=allow_absent,
         prior=prior,
+        best=best,
+        truth=truth,
     )
-    with Run(events, model, settings, threads=threads, engine=engine, truth=False, btag=btag) as run:
+    of_files = are_paths(events)
+    if options and not of_files:
+        raise ConfigError(
+            f"{next(iter(options))}: an option of reading, but the events are in memory: leave it out"
+        )
+    options |= {"variations": variations} if of_files and variations is not None else {}
+    with Run(events, model, settings, threads=threads, engine=engine, truth=truth, btag=btag, **options) as run:
         known, assigner = run.read(), run.assigner
-    if variations is not None:
+    if variations is not None and not of_files:
         known = known.replace(variations={name: by_kind(given) for name, given in variations.items()})
-    assigner.check(known.topology, known.variations)
+    assigner.check(known.topology)
     known = assigner.with_evidence(known)
     parts = [assigner.run(window) for window in windows([known])]
     return _joined(known, parts).made_by(run.model, assigner.settings)
@@ -122,13 +149,15 @@ def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
         return replace(parts[0], events=events)
     rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_EVENT}
     rows |= {
-        field: {
-            name: np.concatenate([getattr(p, field)[name] for p in parts]) for name in getattr(parts[0], field)
-        }
+        field: {name: _together([getattr(p, field)[name] for p in parts]) for name in getattr(parts[0], field)}
         for field in ("used", "outputs")
     }
-    varied = {k: _joined(events.varied(k), [p.variations[k] for p in parts]) for k in events.variations}
+    varied = {k: _joined(varied_events(events, k), [p.variations[k] for p in parts]) for k in events.variations}
     return Reconstruction(events, **rows, variations=varied)
+
+
+def _together(parts: Sequence[Any]) -> Any:
+    return ak.concatenate(parts) if isinstance(parts[0], ak.Array) else np.concatenate(parts)
 
 
 def reconstruct_files(
@@ -140,6 +169,7 @@ def reconstruct_files(
     client: Any = None,
     resume: bool = False,
     force: bool = False,
+    per_file: bool = False,
     rows: int = PART_ROWS,
     chunk: int = READ_ROWS,
     threads: int | None = None,
@@ -152,19 +182,22 @@ def reconstruct_files(
     Args:
         paths: Files, as for `pairton.read`.
         output: A file, which is replaced if it exists; its suffix selects Parquet, ROOT or HDF5. With `jobs`,
-            `client` or `resume` a folder, or "folder/*.root" for parts of that format. None only counts events.
+            `client`, `resume` or `per_file` a folder, or "folder/*.root" for parts of that format. None only
+            counts events.
         model: As for `pairton.reconstruct`.
         jobs: Work in so many processes; or on a Dask cluster, by its address or scheduler file.
         client: A Dask client, whose cluster does the work. It must see all files under the same paths.
         resume: Keep the parts of an earlier run with the same inputs and settings, and make the others.
         force: Replace the parts of an earlier run.
+        per_file: Write one part per input, with the name of the input.
         rows: Events per part, a multiple of 4096.
         chunk: Events read at a time; it does not change the answers.
         threads: Threads of the engine; by default one per core, or one with several processes.
         engine: As for `pairton.reconstruct`.
         progress: A function that wraps the stream of finished windows or parts.
-        **options: `decoding`, `max_objects`, `cuts`, `jets`, `leptons`, `answer`, `allow_absent` and `prior` as
-            for `pairton.reconstruct`; others as for `pairton.iterate`, such as `keep` or `variations`.
+        **options: `decoding`, `max_objects`, `cuts`, `jets`, `leptons`, `answer`, `allow_absent`, `prior`,
+            `best` and `truth` as for `pairton.reconstruct`; others as for `pairton.iterate`, such as `keep` or
+            `variations`.
 
     Returns:
         A `Summary`, with the number of events of each status.
@@ -180,17 +213,24 @@ def reconstruct_files(
     settings = RunSettings.of(**{name: options.pop(name) for name in SETTINGS if name in options})
     if threads is None and (client is not None or jobs not in (None, 1)):
         threads = 1
-    with Run(paths, model, settings, threads=threads, engine=engine, **{"truth": False, **options}) as run:
-        how: dict[str, Any] = {"jobs": jobs, "client": client, "resume": resume, "force": force, "rows": rows}
+    with Run(paths, model, settings, threads=threads, engine=engine, truth=settings.truth, **options) as run:
+        how: dict[str, Any] = {
+            "jobs": jobs,
+            "client": client,
+            "resume": resume,
+            "force": force,
+            "per_file": per_file,
+            "rows": rows,
+        }
         return write_result(run, output, chunk=chunk, progress=progress, **how)
 
 
 def write_result(run: Run, output: str | os.PathLike[str] | None, **how: Any) -> Summary:
     """Reconstruct the events of a run; arguments as for `reconstruct_files`."""
-    if how.get("client") is not None or how.get("jobs") is not None or how.get("resume"):
+    if how.get("client") is not None or how.get("jobs") is not None or how.get("resume") or how.get("per_file"):
         summary = write_parts(run, output, **how)
     elif "*" in str(output):
-        raise ConfigError(f"{output} is a folder of parts: add --jobs or --resume")
+        raise ConfigError(f"{output} is a folder of parts: add --jobs, --resume or --per-file")
     else:
         summary = _write_file(run, output, how.get("chunk", READ_ROWS), how.get("progress"))
     summary.warnings = tuple(_warnings(run, summary))

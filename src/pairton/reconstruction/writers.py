@@ -22,7 +22,7 @@ from pairton.events import Status
 from pairton.formats.column_files import ColumnWriter, check_column, is_text
 from pairton.formats.files import CONTAINERS
 from pairton.reconstruction.assigner import Assigner
-from pairton.reconstruction.momenta import variation_caveat
+from pairton.reconstruction.momenta import met_follows
 from pairton.reconstruction.provenance import KEY, result_settings
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.result_columns import (
@@ -143,8 +143,9 @@ class ResultWriter(ColumnWriter):
             same_columns(self.path, self.names, names)
         else:  # such as the chosen b-tagger, or the settings of a generator
             self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
-            if caveat := variation_caveat(reco.topology, reco.events.variations):
-                self.metadata["variation_caveat"] = caveat
+            varied = reco.events.variations
+            if moved := [name for name in varied if met_follows(reco.topology, varied[name])]:
+                self.metadata["moved_met"] = moved  # as `varied_events` does
         self.names = names
         self.summary.add(reco)
         self._waiting.append(columns)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pairton.topology.tree import Particle, Topology
 
-__all__ = ["MERGED", "STATES", "canonical", "canonical_within", "in_use", "present", "ranked", "states"]
+__all__ = ["MERGED", "STATES", "aligned", "canonical", "canonical_within", "in_use", "present", "ranked", "states"]
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -79,6 +79,29 @@ def canonical_within(topology: Topology, particle: Particle, assignment: Ints) -
     alone[:, inside] = assignment[:, inside]
     groups = [g for g in topology.sibling_groups if {slot for slots in g for slot in slots} <= set(inside)]
     return _sorted_siblings(groups, alone)[:, inside]
+
+
+def aligned(topology: Topology, assignment: Ints, other: Ints) -> Ints:
+    """An assignment (B, S) with its interchangeable products in the order that agrees best with another one.
+
+    That is the order in which most particles have all their objects in common, and of these most slots.
+
+    >>> from pairton.topology import load_topology
+    >>> truth, answer = np.array([[0, 1, 2, 3, 4, -1]]), np.array([[5, 4, 3, 1, 0, 2]])
+    >>> aligned(load_topology("ttbar_allhad"), truth, answer).tolist()
+    [[3, 4, -1, 1, 0, 2]]
+    """
+    assignment, other = np.asarray(assignment), np.asarray(other)
+    best, most = assignment, np.full(len(assignment), -1)
+    for order in topology.symmetries:
+        moved = assignment[:, order]
+        same = (moved == other) & (moved >= 0)
+        equal = [(moved == other)[:, list(p.span)].all(axis=1) for p in topology.particles]
+        whole = np.stack(equal, axis=1) & present(topology, moved)
+        agreement = whole.sum(axis=1) * (len(topology.slots) + 1) + same.sum(axis=1)
+        best = np.where((agreement > most)[:, None], moved, best)
+        most = np.maximum(agreement, most)
+    return best
 
 
 def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
