@@ -44,7 +44,7 @@ from pairton.decoding.patterns import Pattern, plan_of
 from pairton.errors import ModelError
 from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
 from pairton.topology import Form, Layout, Topology
-from pairton.topology.assignments import canonical, canonical_within, in_use, present
+from pairton.topology.assignments import canonical, canonical_within, in_use, states
 
 __all__ = [
     "MAX_SUMS",
@@ -229,8 +229,8 @@ def hypotheses(
     (['t + t', 'W'], [[14, 0], [0, -1]])
     """
     topology, assignment = tables.topology, np.asarray(assignment)
-    is_present = present(topology, assignment)  # (B, P)
-    kept = np.where(in_use(topology, assignment), assignment, -1)
+    state = states(topology, assignment)  # (B, P)
+    kept = np.where(in_use(topology, state), assignment, -1)
     in_order = np.sort(kept, axis=1)
     valid = ~((in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)).any(axis=1)
     if overlaps is not None:
@@ -240,7 +240,7 @@ def hypotheses(
     candidates = {}
     for name in topology.types:
         places = topology.of_type(name)
-        there = is_present[:, [p.index for p in places]].T
+        there = state[:, [p.index for p in places]].T > 0
         objects = [canonical_within(topology, p, kept) for p in places]
         for form in topology.forms_of(name):
             index = np.stack([tables.candidates[form.name].find(rows) for rows in objects])

@@ -36,22 +36,25 @@ def states(topology: Topology, assignment: Ints) -> npt.NDArray[np.int8]:
     ['resolved', 'merged']
     """
     filled = np.asarray(assignment) >= 0
+    if not topology.merged:
+        every = [filled[:, list(particle.slots)].all(axis=1) for particle in topology.particles]
+        return np.stack(every, axis=1).astype(np.int8)
     result = np.zeros((len(filled), len(topology.particles)), dtype=np.int8)
     for particle in reversed(topology.particles):  # children first
         products = filled[:, list(particle.own_slots)], result[:, list(particle.children)] > 0
         result[:, particle.index] = np.concatenate(products, axis=1).all(axis=1)
         if particle.merged_slot >= 0:
             result[filled[:, particle.merged_slot], particle.index] = MERGED
-    for particle in topology.particles if topology.merged else ():  # parents first
+    for particle in topology.particles:  # parents first
         above = list(topology.ancestry(particle.index))[1:]
         result[(result[:, above] == MERGED).any(axis=1), particle.index] = 0
     return result
 
 
-def in_use(topology: Topology, assignment: Ints) -> Bools:
-    """(B, S): whether a slot has an object of a particle that is there: of its products, or of the whole."""
-    state = states(topology, assignment)[:, [slot.particle for slot in topology.slots]]
-    return np.asarray(state == 1 + np.array([slot.merged for slot in topology.slots]))
+def in_use(topology: Topology, state: Ints) -> Bools:
+    """(B, S): whether a slot has an object of a particle that is there, from its state (B, P)."""
+    each = state[:, [slot.particle for slot in topology.slots]]
+    return np.asarray(each == 1 + np.array([slot.merged for slot in topology.slots]))
 
 
 def present(topology: Topology, assignment: Ints) -> Bools:

@@ -37,7 +37,7 @@ from pairton.evaluation.plots import (
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_entries, quantile, weighted_quantile
 from pairton.topology import Topology
-from pairton.topology.assignments import in_use
+from pairton.topology.assignments import in_use, states
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,7 +144,7 @@ def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.intp]:
     [0, 2, 4, 5]
     """
     tables = set_tables(topology, allowed_nodes(topology, topology.slots_per_kind))
-    return tables.pattern_of(in_use(topology, truth))
+    return tables.pattern_of(in_use(topology, states(topology, truth)))
 
 
 # -- signal and background --------------------------------------------------------------------------------
