@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import shutil
@@ -423,39 +422,7 @@ def test_a_terminal_without_utf8_gets_what_it_can_show(tmp_path: Path) -> None:
     assert "selected" in done.stdout.decode("latin-1")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="needs Dask")
-def test_an_address_where_no_scheduler_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.h5")
-    assert "no Dask scheduler answers there" in refused(
-        capsys, "reconstruct", path, "-o", tmp_path / "out", "--jobs", "tcp://127.0.0.1:9"
-    )
-    assert "nonsense" in refused(capsys, "reconstruct", path, "-o", tmp_path / "out", "--jobs", "nonsense")
-
-
 # -- outputs -----------------------------------------------------------------------------------------------
-
-FULL = """
-import resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-from pairton.cli import main
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
-def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, name: str) -> None:
-    """A limit on the size of files stands in for the disk."""
-    rng = np.random.default_rng(0)
-    jets = {key: ak.unflatten(rng.uniform(0, 3, 6000) + 30 * (key == "pt"), 6) for key in JETS}
-    path = write(tmp_path / "a.parquet", Events(make_jets(**jets)))
-    (tmp_path / "out").mkdir()
-    command = [sys.executable, "-c", FULL, "convert", str(path), str(tmp_path / "out" / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "cannot be written (File too large)" in done.stderr
-    assert not list((tmp_path / "out").iterdir())
 
 
 def test_replacing(tmp_path: Path) -> None:

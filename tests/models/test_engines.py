@@ -109,16 +109,6 @@ def test_threads_share_batches_not_operators(model_folder):
         load_model(model_folder, threads=0)
 
 
-def test_any_number_of_threads_gives_the_same_answer(model_folder, by_torch):
-    events, _ = by_torch
-    found = [
-        pairton.reconstruct(events, load_model(model_folder, threads=threads), decoding="exact")
-        for threads in (1, 3)
-    ]
-    np.testing.assert_array_equal(found[0].assignment, found[1].assignment)
-    np.testing.assert_array_equal(found[0].event_probability, found[1].event_probability)
-
-
 def test_the_onnx_engine_needs_no_torch(model_folder):
     code = f"""
 import sys

@@ -207,16 +207,6 @@ def test_partly_empty_answers_are_written_and_read_back(five, missing_model, tmp
     assert (about["answer"], about["prior"]) == ("particles", {"nothing": 2})
 
 
-def test_parts_are_made_again_for_another_question(five, missing_model, tmp_path):
-    with formats.create(tmp_path / "in.h5", five.topology) as writer:
-        writer.write(five)
-    made = [
-        reconstruct_files(str(tmp_path / "in.h5"), tmp_path / "out", missing_model, resume=True, **settings)
-        for settings in ({}, {}, {"prior": {"nothing": 2}})
-    ]
-    assert [(done.skipped, done.replaced) for done in made] == [(0, 0), (1, 0), (0, 1)]
-
-
 def test_evaluation_knows_answers_of_fewer_particles(decays, missing_model, missing_model_type):
     whole = decays(80, seed=6, extra=0)
     events = Events.concatenate([whole[:40], without(whole[40:], [5])])

@@ -105,21 +105,6 @@ def test_inputs_altered_with_the_same_size_and_time_are_noticed(decays, tmp_path
         assert kept(source, folder, mass_model) == 0
 
 
-def test_complete_parts_are_kept_and_damaged_ones_made_again(source, tmp_path, mass_model):
-    """A part has its name only when it is complete, as after a kill before all were done."""
-    folder = tmp_path / "out"
-    kept(source, folder, mass_model)
-    (folder / COMPLETE).unlink()
-    assert kept(source, folder, mass_model) == 1
-    part = folder / "part-00000.parquet"
-    good = part.read_bytes()
-    part.write_bytes(good[:-100])
-    done = reconstruct_files(source, folder, mass_model, resume=True)
-    assert (done.skipped, done.replaced) == (0, 1)
-    assert part.read_bytes() == good
-    assert not verify(folder)[1]
-
-
 @pytest.mark.parametrize(
     "change",
     [
