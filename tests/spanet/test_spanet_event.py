@@ -188,8 +188,8 @@ def test_all_sections(tmp_path):
         ({"PERMUTATIONS": {"t1": [["q1", "q2", "q1"]]}}, "lists a name twice"),
         ({"PERMUTATIONS": {"EVENT": [["t1", "t2"]], "t1": PAIR}}, "exchanges t1 and t2, but their products"),
         ({"REGRESSIONS": {"EVENT": [["m", "poisson"]]}}, "[name, gaussian | laplacian | log_gaussian]"),
-        ({"CLASSIFICATIONS": {"t3": {}}}, "must list EVENT or a particle"),
-        ({"CLASSIFICATIONS": {"t1": {"q9": ["x"]}}}, "t1 lists 'q9', but must list PARTICLE, q1, q2, b"),
+        ({"CLASSIFICATIONS": {"t3": {}}}, "lists 't3', but there are EVENT, t1, t2"),
+        ({"CLASSIFICATIONS": {"t1": {"q9": ["x"]}}}, "t1 lists 'q9', but there are PARTICLE, q1, q2, b"),
     ],
 )
 def test_mistakes_are_one_line(change, said, tmp_path):

@@ -61,7 +61,7 @@ REGISTRY = {
 ELSEWHERE = {
     "topograph": "formats.records",
     "hyper_hdf5": "formats.records",
-    "authors": "formats.authors_hdf5",
+    "authors": "formats.records",
     "hyper_root": "formats.flat",
     "topcptoolkit": "formats.flat",
     "flat_root": "formats.flat",

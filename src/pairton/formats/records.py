@@ -1,4 +1,4 @@
-"""HDF5 files with padded records of objects, each with the label of its decay product: HyPER and Topograph.
+"""HDF5 files of objects, each with the label of its decay product: HyPER, Topograph, and the paper's authors.
 
 HyPER
 INPUTS/JET            (n, width): records of e, eta, phi, pt, btag and further fields; padding has NaN momenta
@@ -12,6 +12,12 @@ Topograph
 delphes/jets          (n, width): records of pt, eta, phi, energy, is_tagged
 delphes/jets_indices  (n, width): -1 for none, or 0, 1, ..., one less than in HyPER
 delphes/njets         (n,): without it, padding has no pT
+
+The paper's authors: the jets of all events one after the other
+jets                  (J, columns): momenta and b-tags, in the order of jets_variables
+jets_variables        (columns,): names of the columns
+jet_match             (J, 1): 0 for none, or 1, 2, ... as in HyPER
+njet                  (n, 1): jets per event
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from pairton.errors import ConfigError, FormatError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source
 from pairton.formats.column_source import Kinds
-from pairton.formats.columns import Chosen, Wanted, choose_columns
+from pairton.formats.columns import Chosen, Wanted, choose_columns, combined
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
@@ -41,7 +47,7 @@ from pairton.topology import JET, Topology, collection_name
 from pairton.topology.extras import labels_of
 from pairton.topology.kinds import KINDS, LEPTONS
 
-__all__ = ["FORMATS", "HyperHdf5", "Topograph"]
+__all__ = ["FORMATS", "AuthorsHdf5", "HyperHdf5", "Topograph"]
 
 INPUTS, LABELS = "INPUTS", "LABELS"
 GLOBAL, MATCHED = "INPUTS/GLOBAL", "METADATA/FullyMatched"
@@ -50,6 +56,8 @@ MOMENTUM = ("pt", "eta", "phi", "energy", "mass")
 WIDTHS = {JET: 20}  # least width, as in HyPER
 COUNTS = np.dtype([("njet", np.float32), ("nbTagged", np.float32)])
 TOPOGRAPH = "delphes"
+AUTHORS, AUTHORS_NAMES, AUTHORS_LABELS, AUTHORS_COUNTS = "jets", "jets_variables", "jet_match", "njet"
+AUTHORS_COLUMNS = {"pt": "jet_pt", "eta": "jet_eta", "phi": "jet_phi", "energy": "jet_e", "btag": "jet_bTag"}
 
 
 @dataclass(frozen=True)
@@ -148,8 +156,7 @@ class _TopographSource(_Source):
     _counts: Any = None
 
     def _prepare(self, file: Hdf5File) -> None:
-        if (self.options.btag.text and self.options.btag.table is None) or self.options.map:
-            raise ConfigError(f"{file.path}: Topograph's columns are fixed: remove --btag and --map")
+        _check_fixed(self.options, file.path)
         super()._prepare(file)
         self.others = []
         if file.is_dataset(f"{TOPOGRAPH}/njets"):
@@ -167,6 +174,51 @@ class _TopographSource(_Source):
             return np.asarray(records["pt"] > 0)
         counts = self.file.read(self._counts, rows.start, rows.stop).reshape(len(rows))
         return np.asarray(np.arange(records.shape[1]) < counts[:, None])
+
+
+class _AuthorsSource(Hdf5Source):
+    def _prepare(self, file: Hdf5File) -> None:
+        _check_fixed(self.options, file.path)
+        required = self.options.wanted(JET).required
+        wanted = self._tags.wanted(Wanted(JET, required, given=AUTHORS_COLUMNS), lambda _: False)
+        self._names = [n.decode() if isinstance(n, bytes) else str(n) for n in file.array(AUTHORS_NAMES)]
+        self._fields = choose_columns(wanted, self._names, f"{file.path}: {AUTHORS_NAMES}")
+        self._jets, counts = file.dataset(AUTHORS), file.array(AUTHORS_COUNTS).reshape(-1)
+        self._first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        labelled = self.options.truth and AUTHORS_LABELS in file
+        self._labels = file.dataset(AUTHORS_LABELS) if labelled else None
+        for name, data in {AUTHORS: self._jets, AUTHORS_LABELS: self._labels}.items():
+            if data is not None and (len(data) != self._first[-1] or (np.diff(self._first) < 0).any()):
+                raise FormatError(
+                    f"{file.path}: {name} has {len(data)} rows, but {AUTHORS_COUNTS} counts {self._first[-1]} "
+                    "jets: write the file again"
+                )
+        if self._jets.shape[1:] != (len(self._names),):
+            raise FormatError(
+                f"{file.path}: {AUTHORS} has the shape {self._jets.shape}, but {AUTHORS_NAMES} names "
+                f"{len(self._names)} columns: write the file again"
+            )
+        self.datasets[AUTHORS_COUNTS] = file.dataset(AUTHORS_COUNTS)
+        self.has_truth = labelled
+
+    def read_kind(self, rows: range, kind: str) -> FlatObjects:
+        jets, at = self._of_jets(self._jets, rows), self._names.index
+        fields = {name: combined([jets[:, at(one)] for one in parts]) for name, parts in self._fields.items()}
+        return FlatObjects(np.diff(self._first[rows.start : rows.stop + 1]), fields)
+
+    def read_truth(
+        self, rows: range, kinds: Kinds, objects: Mapping[str, ak.Array]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        labels = self._of_jets(self._labels, rows).reshape(-1)
+        return labels_to_truth(self.topology, {JET: labels}, {JET: kinds[JET].counts})
+
+    def _of_jets(self, data: Any, rows: range) -> npt.NDArray[Any]:
+        return self.file.read(data, int(self._first[rows.start]), int(self._first[rows.stop]))
+
+
+def _check_fixed(options: ReadOptions, path: str) -> None:
+    if (options.btag.text and options.btag.table is None) or options.map:
+        raise ConfigError(f"{path}: the columns of this layout are fixed: remove --btag and --map")
 
 
 class HyperHdf5(Format):
@@ -199,6 +251,20 @@ class Topograph(Format):
 
     def open(self, file: Hdf5File, options: ReadOptions) -> Source:
         return _TopographSource(file, options)
+
+
+class AuthorsHdf5(Format):
+    name = "authors"
+    description = "HDF5 of the paper's authors: jets, jets_variables, njet, jet_match"
+    suffixes = (".h5", ".hdf5")
+    jets_only = True
+    prepared = True
+
+    def recognises(self, file: Hdf5File) -> bool:
+        return all(file.is_dataset(name) for name in (AUTHORS, AUTHORS_NAMES, AUTHORS_COUNTS))
+
+    def open(self, file: Hdf5File, options: ReadOptions) -> Source:
+        return _AuthorsSource(file, options)
 
 
 def layout(events: Events) -> dict[str, Any]:
@@ -235,4 +301,4 @@ def layout(events: Events) -> dict[str, Any]:
     return columns | stored_rows(events)
 
 
-FORMATS = (HyperHdf5(), Topograph())
+FORMATS = (HyperHdf5(), Topograph(), AuthorsHdf5())

@@ -149,9 +149,7 @@ def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> Spanet
     """Read plain data of an event file; `name` becomes the name of the topology, `source` is named in errors."""
     sections = configure(Sections, raw, source, TopologyError)
     for form in sections.INPUTS:
-        if form not in FORMS:
-            hint = nearest(form, FORMS)
-            raise TopologyError(f"{source}: INPUTS has {shown(form)}, but must have {', '.join(FORMS)}{hint}")
+        _one_of(form, FORMS, f"{source}: INPUTS lists")
     inputs = _inputs(sections, source)
     several = [group for group in inputs if group.form != "GLOBAL"]
     if not several:
@@ -180,6 +178,13 @@ def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> Spanet
         _quantities(sections.REGRESSIONS or {}, particles, f"{source}: REGRESSIONS", LOSSES),
         _quantities(sections.CLASSIFICATIONS or {}, particles, f"{source}: CLASSIFICATIONS"),
     )
+
+
+def _one_of(name: object, allowed: Sequence[str], where: str) -> None:
+    """Raise TopologyError if a name is not among the allowed ones; `where` it stands, in words."""
+    if name not in allowed:
+        hint = nearest(str(name), allowed)
+        raise TopologyError(f"{where} {shown(name)}, but there are {', '.join(allowed)}{hint}")
 
 
 # -- INPUTS and EVENT --------------------------------------------------------------------------------------
@@ -229,12 +234,9 @@ def _product(entry: str | dict[str, str], several: list[InputGroup], source: str
     if len(entry) != 1:
         raise TopologyError(f"{source} has the product {shown(entry)}, but needs a name, or `name: Input`")
     ((name, group),) = entry.items()
-    for known in several:
-        if known.name == group:
-            return Product(name, known.kind), False
-    names = [known.name for known in several]
-    hint = nearest(group, names)
-    raise TopologyError(f"{source}: {name} has the input {shown(group)}, but there are {', '.join(names)}{hint}")
+    by_name = {known.name: known.kind for known in several}
+    _one_of(group, [*by_name], f"{source}: {name} has the input")
+    return Product(name, by_name[group]), False
 
 
 # -- PERMUTATIONS ------------------------------------------------------------------------------------------
@@ -244,9 +246,7 @@ def _permutations(
     given: Mapping[str, list[list[Any]] | None], particles: Mapping[str, tuple[Product, ...]], source: str
 ) -> dict[str, tuple[tuple[int, ...], ...]]:
     for key in given:
-        if key != WHOLE and key not in particles:
-            hint = nearest(key, [WHOLE, *particles])
-            raise TopologyError(f"{source} lists {shown(key)}, but EVENT has no such particle{hint}")
+        _one_of(key, [WHOLE, *particles], f"{source} lists")
     names = {WHOLE: list(particles)} | {p: [product.name for product in each] for p, each in particles.items()}
     return {owner: _classes(given.get(owner) or [], names[owner], f"{source}: {owner}") for owner in names}
 
@@ -262,9 +262,7 @@ def _classes(entries: list[list[Any]], names: list[str], source: str) -> tuple[t
                 "may be exchanged with each other are possible, as in [[q1, q2]]"
             )
         for name in same:
-            if name not in names:
-                hint = nearest(str(name), names)
-                raise TopologyError(f"{source} lists {shown(name)}, but there are {', '.join(names)}{hint}")
+            _one_of(name, names, f"{source} lists")
         if len(set(same)) < len(same):
             raise TopologyError(f"{source}: {shown(same)} lists a name twice: list each once")
         joined = [name for name in names if any(name in together[other] for other in same)]
@@ -281,21 +279,15 @@ def _quantities(
     """`losses`: those that an entry may have."""
     found = []
     for key, value in given.items():
-        if key != WHOLE and key not in particles:
-            raise TopologyError(
-                f"{source} lists {shown(key)}, but must list EVENT or a particle{nearest(key, particles)}"
-            )
+        _one_of(key, [WHOLE, *particles], f"{source} lists")
         listed = [value] if isinstance(value, dict) else value or []
         if key == WHOLE:
             found += [_quantity(entry, WHOLE, losses, source) for entry in listed]
             continue
         known = [PARTICLE, *(product.name for product in particles[key])]
         for parts in listed:  # SPANet's documentation has a list of mappings with one key each
-            if not isinstance(parts, dict):
-                raise TopologyError(f"{source}: {key} lists {shown(parts)}, but must list {', '.join(known)}")
-            for part, entries in parts.items():
-                if part not in known:
-                    raise TopologyError(f"{source}: {key} lists {shown(part)}, but must list {', '.join(known)}")
+            for part, entries in parts.items() if isinstance(parts, dict) else [(parts, [])]:
+                _one_of(part, known, f"{source}: {key} lists")
                 found += [_quantity(entry, f"{key}/{part}", losses, source) for entry in entries or []]
     return tuple(found)
 
