@@ -23,7 +23,7 @@ from pairton.events.objects import UNIT_SAMPLE, mev_median
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.column_files import Table
 from pairton.formats.columns import Chosen
-from pairton.formats.flat_objects import Chunk, FlatObjects, row_ids
+from pairton.formats.flat_objects import Chunk, FlatObjects
 from pairton.formats.lepton_selection import LeptonSelection
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name
@@ -74,8 +74,10 @@ class ColumnSource(Source):
         raise NotImplementedError
 
     def read_ids(self, rows: Any) -> npt.NDArray[np.uint64]:
-        """(n, 2): source and number of each event."""
-        return row_ids(self.file.source_id, rows.start, rows.stop)
+        """(n, 2): source and number of each event; by default the fingerprint of the file, and the row."""
+        ids = np.full((rows.stop - rows.start, 2), self.file.source_id, dtype=np.uint64)
+        ids[:, 1] = np.arange(rows.start, rows.stop)
+        return ids
 
     def read_weights(self, rows: Any) -> npt.NDArray[Any] | None:
         """(n,): event weights; None if there are none."""

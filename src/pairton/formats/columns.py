@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -178,10 +179,7 @@ def column_names(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     >>> column_names(["run", "HLT_*", "x*"], ["HLT_a", "HLT_b", "run"])
     ['run', 'HLT_a', 'HLT_b', 'x*']
     """
-    found = [match for name in names for match in (_matches(name, columns) if set(name) & set("*?") else [name])]
+    found: list[str] = []
+    for name in names:
+        found += [each for each in columns if fnmatchcase(each, name)] * bool(set(name) & set("*?")) or [name]
     return list(dict.fromkeys(found))
-
-
-def _matches(pattern: str, columns: Iterable[str]) -> list[str]:
-    rule = re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."))
-    return [name for name in columns if rule.fullmatch(name)] or [pattern]

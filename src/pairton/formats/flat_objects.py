@@ -16,7 +16,7 @@ from pairton.events.vectors import energy_of
 from pairton.formats.columns import Chosen, combined
 from pairton.topology import JET, collection_name
 
-__all__ = ["Chunk", "FlatObjects", "Padded", "flat_fields", "merged", "row_ids"]
+__all__ = ["Chunk", "FlatObjects", "Padded", "flat_fields", "merged"]
 
 BLOCK = 32_768  # objects whose energies are computed at once, so that intermediate results stay in the cache
 
@@ -262,11 +262,3 @@ def flat_fields(chunk: Chunk, chosen: Chosen, kind: str = JET, like: Ints | None
         flat[field_name] = combined(values)
     assert counts is not None
     return FlatObjects(counts, flat)
-
-
-def row_ids(source: int, start: int, stop: int) -> npt.NDArray[np.uint64]:
-    """(n, 2): ids from the fingerprint of the file and the row."""
-    ids = np.empty((stop - start, 2), dtype=np.uint64)
-    ids[:, 0] = source
-    ids[:, 1] = np.arange(start, stop, dtype=np.uint64)
-    return ids
