@@ -4,6 +4,7 @@ import awkward as ak
 import numpy as np
 import pytest
 
+import pairton
 from event_files import write_events
 from pairton.cli import main
 from pairton.errors import ConfigError, FormatError
@@ -90,7 +91,10 @@ def test_events_are_left_out_and_keep_their_entry(tmp_path, events, suffix):
 
 
 def test_every_verb_leaves_them_out(tmp_path, events, model_folder, capsys):
-    path = write_events(events, tmp_path / "a.root")
+    jets = ak.with_field(events.jets, ak.where(np.arange(30) == 25, np.nan, events.jets.pt), "pt")
+    path = write_events(events.replace(jets=ak.with_name(jets, "Momentum4D")), tmp_path / "a.root")
+    summary = pairton.reconstruct_files(path, tmp_path / "bad.parquet", model_folder, where="met >= 10")
+    assert summary.first_bad == {"bad_object": (str(path), 25)}  # not the fifteenth of those that were read
     for words in (
         ["reconstruct", path, "-o", tmp_path / "out.parquet", "--model", model_folder],
         ["convert", path, tmp_path / "b.parquet"],

@@ -78,7 +78,7 @@ class Run:
         self.events = inputs if isinstance(inputs, Events) else None  # those in memory
         self.options = {"bad_labels": BadLabels(), **options}
         self.files = expand(inputs) if are_paths(inputs) else []
-        if len(self.files) > 1 and not labelled:
+        if (len(self.files) > 1 or self.options.get("where")) and not labelled:
             self.options.setdefault("traced", True)
         self.first = self._open_first()
         self._counts: dict[str, int] = {}  # file -> events, for those that were opened

@@ -83,12 +83,19 @@ class Summary:
     def add(self, reco: Reconstruction) -> None:
         """Count the events of the next window."""
         bad = {state.label: np.flatnonzero(reco.status == state) for state in BAD}
-        first_bad = {label: ("", self.events + int(rows[0])) for label, rows in bad.items() if len(rows)}
+        first_bad = {label: self._place(reco, int(rows[0])) for label, rows in bad.items() if len(rows)}
         varied = {name: _counts(other) for name, other in reco.variations.items()}
         jets, tagged = 0, reco.outputs.get(N_BTAGS, np.zeros(0))
         if N_BTAGS in reco.outputs:
             jets = int(reco.used[JET].sum())
         self.join(Summary(_counts(reco), varied, jets, int(tagged.sum()), first_bad))
+
+    def _place(self, reco: Reconstruction, row: int) -> tuple[str, int]:
+        """File and row of an event of the next window; without a file, the row counts through all files."""
+        columns = reco.events.columns
+        if {"file", "entry"} <= columns.keys():
+            return str(columns["file"][row]), int(columns["entry"][row])
+        return "", self.events + row
 
     def join(self, other: Summary) -> None:
         """Count the events of another summary, which come after these."""
