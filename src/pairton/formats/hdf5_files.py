@@ -57,8 +57,8 @@ class Hdf5File:
     def _refuse_others(self) -> None:
         """Raise InputError if any group or dataset has its content in another file."""
 
-        def link(name: str, found: Any) -> str | None:
-            return f"{name} is an external link" if isinstance(found, h5py.ExternalLink) else None
+        def link(name: bytes, found: Any) -> str | None:
+            return f"{name.decode()} is an external link" if found.type == h5py.h5l.TYPE_EXTERNAL else None
 
         def item(name: str, found: Any) -> str | None:  # each once; soft links lead to no others
             if not isinstance(found, h5py.Dataset):
@@ -66,7 +66,7 @@ class Hdf5File:
             how = "is a virtual dataset" if found.is_virtual else "has external storage" if found.external else ""
             return f"{name} {how}" if how else None
 
-        if problem := self.handle.visititems_links(link) or self.handle.visititems(item):
+        if problem := self.handle.id.links.visit(link, info=True) or self.handle.visititems(item):
             raise InputError(
                 f"{self.path}: includes data from other files ({problem}), which are not read: copy all data into "
                 "one file, for example with h5repack or h5py"
