@@ -21,6 +21,7 @@ from pairton.events.matching import match_slots
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_objects
 from pairton.models.storage import ModelInfo
+from pairton.report.record import edge_pairs
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import STATES, canonical, states
 
@@ -193,6 +194,12 @@ def test_patterns_say_how_particles_appear():
     assert plan_of(HH).patterns[1].needs(HH) == (2, 1)
     assert {"t + tWV", "tT + W", "tWV + WV", "tT"} <= {pattern.name for pattern in plan_of(TT).patterns}
     assert HH.complete_layouts == ((4, 0), (2, 1), (0, 2))
+
+
+def test_edges_that_are_drawn_join_the_objects_of_a_form():
+    assert edge_pairs(HH, "H") == edge_pairs(HH, "H", 2) == [(0, 1)]
+    assert edge_pairs(HH, "H", 1) == []
+    assert edge_pairs(TT, "t", 2) == [(0, 1)]  # a merged W and the b
 
 
 def test_a_merged_particle_holds_all_that_is_below_it():

@@ -225,7 +225,7 @@ def _copies(record: EventRecord, shown: Shown) -> list[Floats]:
 
 
 def _edges(axes: Axes, record: EventRecord, shown: Shown, **style: Any) -> list[Artist]:
-    pairs = edge_pairs(record.topology, shown.type)
+    pairs = edge_pairs(record.topology, shown.type, len(shown.objects))
     return [axes.plot(*place[[i, j]].T, **style)[0] for place in _copies(record, shown) for i, j in pairs]
 
 

@@ -169,16 +169,20 @@ def kind_shapes(topology: Topology) -> dict[str, str]:
     return {kind: shapes.get(kind, ARROW) for kind in topology.kinds}
 
 
-def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
+def edge_pairs(topology: Topology, type_name: str, n_objects: int | None = None) -> list[tuple[int, int]]:
     """The pairs of objects of a particle that are joined by its type, but not by a child; as places among them.
+
+    n_objects: how many the particle has, if some of it may be merged
 
     >>> from pairton.topology import load_topology
     >>> edge_pairs(load_topology("ttbar_allhad"), "t")
     [(0, 2), (1, 2)]
     """
     particle = topology.of_type(type_name)[0]
-    pairs, _ = gain_terms(topology, particle)
-    return [(particle.slots.index(i), particle.slots.index(j)) for i, j in pairs]
+    form = next(form for form in topology.forms_of(type_name) if n_objects in (None, len(form.filled)))
+    filled = [particle.span[k] for k in form.filled]
+    pairs, _ = gain_terms(topology, particle, form)
+    return [(filled.index(i), filled.index(j)) for i, j in pairs]
 
 
 def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool_] | None = None) -> str:
