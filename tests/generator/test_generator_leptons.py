@@ -14,7 +14,7 @@ from pairton.generator.leptons import MeasuredLeptons, find_leptons, near_jets, 
 from pairton.generator.production import produce, run_chunk
 from pairton.generator.pythia import PythiaRun, flatten, load_processes
 from pairton.generator.settings import make_settings
-from pairton.generator.simulation import measure, slot_entries
+from pairton.generator.simulation import measure, slot_entries, true_neutrinos
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import load_topology
 from pythia_records import make_record
@@ -193,6 +193,33 @@ def test_the_first_of_two_leptonic_tops_is_the_top(made):
         assert np.all(charges[truth >= 0, truth[truth >= 0]] == sign)
 
 
+def test_true_neutrinos_are_those_of_their_top():
+    rows = [
+        (6, -22, -1, 0, 0, 0),
+        (-6, -22, -1, 0, 0, 0),
+        (6, -62, 0, 8, 9, 12),  # 2: after radiation
+        (-6, -62, 1, 3, 4, 0),  # 3
+        (24, -22, 2, 0, 0, 0),
+        (5, -23, 2, 1, 0, 0),
+        (-24, -22, 3, 0, 0, 0),
+        (-5, -23, 3, 2, 0, 0),
+        (14, 23, 6, 1, 2, 3),  # 8: a muon antineutrino
+        (13, 23, 6, 30, 0, 0),
+        (15, -23, 4, 20, 0, 0),  # 10
+        (16, 23, 4, 4, 5, 6),
+        (16, 91, 10, 7, 7, 7),  # from the tau
+        (-13, 91, 10, 9, 0, 0),
+    ]
+    one, topology = record(rows), load_topology("ttbar_dilep")
+    columns = true_neutrinos(one, topology, slot_entries(one, topology))
+    assert [columns[f"tl1_neutrino_{name}"][0] for name in ("px", "py", "pz")] == [4, 5, 6]
+    assert [columns[f"tl2_neutrino_{name}"][0] for name in ("px", "py", "pz")] == [1, 2, 3]
+    assert [columns[f"neutrino_{name}"][0] for name in ("px", "py", "pz")] == [5, 7, 9]
+    assert [columns[f"tl{k}_true_pt"][0] for k in (1, 2)] == pytest.approx([np.hypot(8, 9), 5])
+    total = np.array([getattr(one, name)[[2, 3]].sum() for name in ("energy", "px", "py", "pz")])
+    assert columns["tt_true_mass"][0] == pytest.approx(np.sqrt(total[0] ** 2 - (total[1:] ** 2).sum()))
+
+
 def test_missing_energy_follows_the_neutrino(made):
     events = made["ttbar_semilep"]
     met = events.objects["met"][:, 0]
@@ -233,7 +260,8 @@ def test_every_format_keeps_all_kinds_and_fields(tmp_path, suffix):
     back = formats.read(str(output), topology="ttbar_semilep")
     same = Events.concatenate([run_chunk(settings, k, 6)[0] for k in range(2)])
     assert back.truth.tolist() == same.truth.tolist()
-    assert set(back.columns) == {"neutrino_px", "neutrino_py", "neutrino_pz"}
+    momenta = {f"{name}neutrino_p{axis}" for name in ("", "tl_") for axis in "xyz"}
+    assert set(back.columns) == {*momenta, "t_true_pt", "tl_true_pt", "tt_true_mass"}
     assert {"btag", "score", "tagbin", "flavour"} <= set(ak.fields(back.jets))
     assert {"charge", "flavour"} <= set(ak.fields(back.objects["lepton"]))
     for kind, objects in same.objects.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import awkward as ak
 import numpy as np
@@ -10,7 +11,15 @@ import numpy.typing as npt
 
 from pairton.errors import TopologyError
 from pairton.events import Events
-from pairton.events.matching import fill_slots, from_taus, match_slots, pdg_codes, unknown_names
+from pairton.events.matching import (
+    codes_of,
+    fill_slots,
+    from_taus,
+    is_one_of,
+    match_slots,
+    pdg_codes,
+    unknown_names,
+)
 from pairton.events.objects import make_jets, make_met
 from pairton.generator.card import Card
 from pairton.generator.detector import Momenta, detect, joined
@@ -19,7 +28,7 @@ from pairton.generator.leptons import ELECTRON, MUON, find_leptons, near_jets, p
 from pairton.generator.pythia import Record
 from pairton.topology import JET, Topology, collection_name
 
-__all__ = ["KEEP", "check_topology", "keep_mask", "match", "measure", "simulate", "slot_entries"]
+__all__ = ["KEEP", "check_topology", "keep_mask", "match", "measure", "simulate", "slot_entries", "true_neutrinos"]
 
 Ints = npt.NDArray[np.int64]
 Truth = npt.NDArray[np.int32]
@@ -39,12 +48,9 @@ def simulate(
 ) -> Events:
     """Events with truth from a batch. The column `found` says whether the hard process has all slots."""
     slots = slot_entries(record, topology)
-    columns = {"found": (slots >= 0).all(axis=1)}
-    if "met" in topology.kinds:  # the summed momenta of the neutrinos of the hard process
-        at = (np.abs(record.status) == OUTGOING) & np.isin(np.abs(record.code), NEUTRINOS)
-        for name in ("px", "py", "pz"):
-            momentum = np.bincount(record.event[at], getattr(record, name)[at], len(record))
-            columns[f"neutrino_{name}"] = momentum.astype(np.float64)
+    columns: dict[str, npt.NDArray[Any]] = {"found": (slots >= 0).all(axis=1)}
+    if "met" in topology.kinds:
+        columns |= true_neutrinos(record, topology, slots)
     events = Events(measure(record, charge, card, rng), topology, columns=columns)
     truth = match(events, record, slots, card.matching.radius)
     return events.replace(truth=truth, objects=_with_true_energies(events, record, slots, truth))
@@ -120,6 +126,51 @@ def slot_entries(record: Record, topology: Topology) -> Ints:
     while len(climbing := np.flatnonzero((parent >= 0) & ~is_hard[parent])):
         parent[climbing] = record.mother[parent[climbing]]
     return fill_slots(topology, hard, record.event[hard], record.code[hard], parent, len(record))
+
+
+def true_neutrinos(record: Record, topology: Topology, slots: Ints) -> dict[str, npt.NDArray[np.float64]]:
+    """Columns of the truth that missing energy hides, in GeV; NaN if the hard process lacks the particle.
+
+    `neutrino_px` and so on are the sum over the neutrinos of the hard process. If the topology solves for
+    neutrinos, `tl1_neutrino_px` and so on are the one below tl1, `tl1_true_pt` is the pT of a root particle as it
+    decays, and `tt_true_mass` the mass of a system of root particles.
+    """
+    hard = np.flatnonzero((np.abs(record.status) == OUTGOING) & np.isin(np.abs(record.code), NEUTRINOS))
+    columns = {f"neutrino_{name}": _added(record, hard, name) for name in ("px", "py", "pz")}
+    codes, entries = codes_of(topology), {}
+    if topology.neutrinos:
+        for particle in topology.particles:
+            above = _ancestor(record, slots[:, list(particle.slots)], codes[particle.type])
+            entries[particle.index] = above.max(axis=1)
+    for neutrino in topology.neutrinos:
+        particle, own = topology.particles[neutrino.particle], entries[neutrino.particle]
+        below = _ancestor(record, hard, codes[particle.type])
+        mine = hard[(below >= 0) & (below == own[record.event[hard]])]
+        missing = np.bincount(record.event[mine], minlength=len(record)) == 0
+        for name in ("px", "py", "pz"):
+            columns[f"{particle.name}_neutrino_{name}"] = np.where(missing, np.nan, _added(record, mine, name))
+    systems: dict[str, tuple[int, ...]] = {f"{root.name}_true_pt": (root.index,) for root in topology.roots}
+    systems |= {f"{name}_true_mass": roots for name, roots in topology.systems.items()}
+    for title, parts in systems.items() if topology.neutrinos else ():
+        at = np.stack([entries[part] for part in parts], axis=1)
+        px, py, pz, energy = (getattr(record, name)[at].sum(axis=1) for name in ("px", "py", "pz", "energy"))
+        square = px**2 + py**2 if title.endswith("_pt") else energy**2 - px**2 - py**2 - pz**2
+        columns[title] = np.where((at >= 0).all(axis=1), np.sqrt(np.maximum(square, 0)), np.nan)
+    return columns
+
+
+def _added(record: Record, entries: Ints, name: str) -> npt.NDArray[np.float64]:
+    """(B,): the sum of a component over some entries of each event."""
+    return np.bincount(record.event[entries], getattr(record, name)[entries], len(record)).astype(np.float64)
+
+
+def _ancestor(record: Record, entries: Ints, codes: Sequence[int]) -> Ints:
+    """The nearest ancestor of each entry with one of the codes, -1 for none."""
+    is_one = is_one_of(record.code, codes)
+    above = np.where(entries >= 0, record.mother[entries], -1)
+    while ((above >= 0) & ~is_one[above]).any():
+        above = np.where((above >= 0) & ~is_one[above], record.mother[above], above)
+    return above
 
 
 def match(events: Events, record: Record, slots: Ints, radius: float) -> Truth:
