@@ -48,7 +48,7 @@ def simulate(
 ) -> Events:
     """Events with truth from a batch. The column `found` says whether the hard process has all slots."""
     slots = slot_entries(record, topology)
-    columns: dict[str, npt.NDArray[Any]] = {"found": (slots >= 0).all(axis=1)}
+    columns: dict[str, npt.NDArray[Any]] = {"found": np.asarray((slots >= 0).all(axis=1))}
     if "met" in topology.kinds:
         columns |= true_neutrinos(record, topology, slots)
     events = Events(measure(record, charge, card, rng), topology, columns=columns)
