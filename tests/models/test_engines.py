@@ -166,6 +166,16 @@ def test_a_file_is_read_without_the_onnx_package(model_folder):
     assert file.metadata == {item.key: item.value for item in same.metadata_props}
 
 
+@pytest.mark.parametrize("library", ["onnx", "torch"])
+def test_an_engine_runs_on_the_device_that_is_named(model_folder, decays, library):
+    nodes = jets_of(decays(3))
+    plain, named = (load_model(model_folder, engine=name) for name in (library, f"{library}:cpu"))
+    assert pickle.loads(pickle.dumps(named.engine)).device == "cpu"
+    np.testing.assert_array_equal(plain.predict(nodes)["edges"], named.predict(nodes)["edges"])
+    with pytest.raises(ConfigError, match="device 'abacus'"):
+        load_model(model_folder, engine=f"{library}:abacus").predict(nodes)
+
+
 def test_what_is_not_a_model_is_named(model_folder, tmp_path):
     payload = (model_folder / "model.onnx").read_bytes()
     path = tmp_path / "some.onnx"

@@ -268,8 +268,9 @@ def model_options(command: Command) -> Command:
     """Add the options that say how a model is run: arguments of `pairton.reconstruct`."""
     cuts = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the cuts that are printed]"
     most = "Use at most this many objects of each kind, those of highest pT."
+    engine = "onnx, or torch if it is installed; on a GPU onnx:cuda or torch:cuda."
     for add in (
-        option(RUNNING, "--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
+        option(RUNNING, "--engine", metavar="NAME[:DEVICE]", default="onnx", show_default=True, help=engine),
         option(RUNNING, "--threads", type=int, metavar="N", help="Threads for the network. [all cores]"),
         answer_options,
         option(PHYSICS, "--leptons", metavar="CUTS", help=cuts.format("leptons")),

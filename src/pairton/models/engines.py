@@ -59,6 +59,7 @@ class Request:
     threads: int | None = None  # that work on batches in parallel; None: one per core
     topology: str | Path | Topology | None = None  # of a network that does not contain it
     isolate: Any = False  # whether to run it in a worker process, or `Limits` for that
+    device: str = "cpu"  # or a GPU: cuda, for torch also cuda:1 and others
 
 
 class Opened(NamedTuple):
@@ -79,6 +80,7 @@ class OnnxEngine:
     path: Path
     threads: int | None = None  # threads that call it; None: one per core
     isolate: Any = False  # whether it runs in a worker process, or `Limits` for that
+    device: str = "cpu"
     library: ClassVar[str] = "onnxruntime"
 
     @property
@@ -103,13 +105,13 @@ class OnnxEngine:
         return self.session.run(feeds)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "threads": self.threads, "isolate": self.isolate}
+        return {name: getattr(self, name) for name in ("path", "threads", "isolate", "device")}
 
 
 @lru_cache(maxsize=16)
 def _session(engine: OnnxEngine, written: int) -> Session:
     """The session of an engine; all copies in a process share it, as a worker unpickles one with every task."""
-    return open_session(read_onnx(engine.path), engine.isolate)
+    return open_session(read_onnx(engine.path), engine.isolate, device=engine.device)
 
 
 def open_onnx(request: Request) -> Opened:
@@ -145,7 +147,7 @@ def open_onnx(request: Request) -> Opened:
         )
     name = file.path.parent.name if file.path.name == ONNX else file.path.stem
     isolate = request.isolate if path not in builtin_models().values() else False
-    return Opened(name, info, OnnxEngine(file.path, request.threads, isolate))
+    return Opened(name, info, OnnxEngine(file.path, request.threads, isolate, request.device))
 
 
 def open_torch(request: Request) -> Opened:
@@ -158,7 +160,7 @@ def open_torch(request: Request) -> Opened:
     if not (path / WEIGHTS).is_file():
         raise ModelError(f"{path}: has no {WEIGHTS}, which torch needs: use the engine onnx")
     try:
-        engine = import_module("pairton.network.engine").TorchEngine(path, request.threads)
+        engine = import_module("pairton.network.engine").TorchEngine(path, request.threads, request.device)
     except ImportError:
         raise MissingExtraError("train", "torch") from None
     return Opened(path.name, read_info(path), engine)

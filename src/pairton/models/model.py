@@ -204,7 +204,8 @@ def load_model(
     Args:
         name: A built-in model (`pairton list models` has them), or a path: the folder of a model, or its .onnx or
             .safetensors file. "kinematic", or a YAML file with its settings, is a kinematic fit.
-        engine: What runs the network: "onnx", or "torch" if it is installed.
+        engine: What runs the network: "onnx", or "torch" if it is installed; with a device, "torch:cuda" or
+            "onnx:cuda".
         threads: How many threads work on batches in parallel; by default one per core.
         topology: The topology to answer for, of a model that was trained on several. For an ONNX file exported by
             SPANet, its event file; for a kinematic fit, the topology to fit (by default ttbar_allhad). Other
@@ -224,12 +225,13 @@ def load_model(
         >>> pairton.load_model("iterative").inputs.fields("jet")
         ('btag',)
     """
-    if engine not in ENGINES:
-        raise ConfigError(f"no engine {engine!r}: choose one of {', '.join(ENGINES)}{nearest(engine, ENGINES)}")
+    library, _, device = engine.partition(":")
+    if library not in ENGINES:
+        raise ConfigError(f"no engine {library!r}: choose one of {', '.join(ENGINES)}{nearest(library, ENGINES)}")
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}, but must be at least 1")
     if is_kinematic(name):
-        if engine != "onnx":
+        if library != "onnx":
             raise ConfigError(f"a kinematic fit has no network that {engine} could run: leave the engine out")
         fit = KinematicEngine.load(name, load_topology(DEFAULT if topology is None else topology), threads)
         note_input(fit.path)
@@ -239,7 +241,7 @@ def load_model(
         note_input(file)
 
     def opened(path: Path) -> Model:
-        return Model(*ENGINES[engine](Request(path, threads, topology, isolate)))
+        return Model(*ENGINES[library](Request(path, threads, topology, isolate, device or "cpu")))
 
     if (path / FOLDS).is_file():
         members = tuple(opened(fold_folder(path, k)) for k in range(read_folds(path)))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy.typing as npt
 
 from pairton._common.worker import Worker
-from pairton.errors import ModelError
+from pairton.errors import ConfigError, ModelError
 
 __all__ = ["OnnxFile", "Operator", "Session", "open_runtime", "open_session", "read_onnx"]
 
@@ -26,7 +26,13 @@ NODE, INPUT, OUTPUT = 1, 11, 12  # of a graph
 NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR = 1, 2, 4
 VARINT, BYTES = 0, 2
 FIXED = {1: 8, 5: 4}  # wire type -> bytes
-PROVIDERS = {"cpu": "CPUExecutionProvider"}  # device -> what runs a graph on it
+PROVIDERS = {  # device -> what runs a graph on it
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "rocm": "ROCMExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "dml": "DmlExecutionProvider",
+}
 NOWHERE = os.path.join(os.devnull, "none")  # a folder that cannot exist
 
 Message = dict[int, list[Any]]  # number of a field -> its values: numbers, or bytes
@@ -110,9 +116,9 @@ def _text(message: Message, number: int) -> str:
 class Session:
     """A session for a file of someone else, which several threads may call; its errors end with `remedy`."""
 
-    def __init__(self, file: OnnxFile, remedy: str) -> None:
+    def __init__(self, file: OnnxFile, remedy: str, device: str = "cpu") -> None:
         self._source, self._remedy = file.path, remedy
-        self._session = open_runtime(file.payload, file.path)
+        self._session = open_runtime(file.payload, file.path, device)
         self.inputs = {item.name: item.shape for item in self._session.get_inputs()}
         self.outputs = {item.name: item.shape for item in self._session.get_outputs()}
 
@@ -132,8 +138,8 @@ class Session:
 class IsolatedSession(Session):
     """A session in a worker process. It answers one call at a time."""
 
-    def __init__(self, file: OnnxFile, remedy: str, limits: Any) -> None:
-        self._worker = Worker(Session, file, remedy, name=str(file.path), limits=limits, error=ModelError)
+    def __init__(self, file: OnnxFile, remedy: str, device: str, limits: Any) -> None:
+        self._worker = Worker(Session, file, remedy, device, name=str(file.path), limits=limits, error=ModelError)
         self.inputs, self.outputs = self._worker.call("tensors")
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -141,9 +147,11 @@ class IsolatedSession(Session):
         return found
 
 
-def open_session(file: OnnxFile, isolate: Any = False, remedy: str = "export the model again") -> Session:
+def open_session(
+    file: OnnxFile, isolate: Any = False, remedy: str = "export the model again", device: str = "cpu"
+) -> Session:
     """A session in this process or, with `isolate` (True, or `Limits`), in a worker process."""
-    return IsolatedSession(file, remedy, isolate) if isolate else Session(file, remedy)
+    return IsolatedSession(file, remedy, device, isolate) if isolate else Session(file, remedy, device)
 
 
 def open_runtime(payload: bytes, source: str | Path, device: str = "cpu") -> Any:
@@ -152,6 +160,12 @@ def open_runtime(payload: bytes, source: str | Path, device: str = "cpu") -> Any
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()
+    possible = [name for name, provider in PROVIDERS.items() if provider in onnxruntime.get_available_providers()]
+    if device not in possible:
+        raise ConfigError(
+            f"onnxruntime has no device {device!r} here, but {', '.join(possible)}: install its build for the "
+            "device (onnxruntime-gpu for cuda), or choose another"
+        )
     options = onnxruntime.SessionOptions()
     options.inter_op_num_threads = options.intra_op_num_threads = 1
     options.log_severity_level = 4  # no log of errors, since they are raised

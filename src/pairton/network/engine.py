@@ -15,7 +15,7 @@ from safetensors.torch import load
 
 from pairton._common.configuration import configure
 from pairton.decoding import Outputs
-from pairton.errors import ModelError, PairtonError
+from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.models.storage import INFO, WEIGHTS, ModelInfo, find_model, read_info, read_weights
 from pairton.network.config import NetworkConfig
@@ -78,7 +78,12 @@ class TorchEngine:
     def network(self) -> Network:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        return load_network(self.path)[0].to(self.device)
+        try:
+            return load_network(self.path)[0].to(self.device)
+        except (RuntimeError, AssertionError) as error:  # as torch says that it has no such device
+            raise ConfigError(
+                f"torch cannot use the device {self.device!r} ({str(error).splitlines()[0]})"
+            ) from None
 
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
         return predictor(self.network)(nodes, tokens)
