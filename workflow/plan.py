@@ -78,6 +78,7 @@ class Study:
     rows: Sequence[str]
     against: str | None = None  # compare each with this one; otherwise with the one before it
     published: bool = False  # the paper has these rows, and claims this order
+    cells: bool = False  # show each efficiency by number of jets too, beside the first table of the paper
 
 
 class Plan:

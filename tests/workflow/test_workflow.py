@@ -25,7 +25,7 @@ from pairton.training import load_recipe  # noqa: E402
 from plan import Plan, load_config  # noqa: E402
 from results import write_docs, write_target  # noqa: E402
 
-TARGETS = ("smoke", "pairs", "equal_steps", "hours", "long", "paper")
+TARGETS = ("smoke", "pairs", "equal_steps", "hours", "long", "table1")
 WRITES = ("-o", "--out", "--json", "--page", ">", "-p")
 FAKE = """#!/bin/sh
 # a pairton that leaves the files of each verb; a training that is to be interrupted leaves a state alone
@@ -87,7 +87,7 @@ def test_commands_make_what_later_ones_read(config, target):
         written |= {words[-1]} if "predict.py" in command else set()
         assert read_here - written <= made, command
         made |= written
-    seeds = {"smoke": 2, "pairs": 3, "equal_steps": 3, "hours": 1, "long": 1, "paper": 5}[target]
+    seeds = {"smoke": 2, "pairs": 3, "equal_steps": 3, "hours": 1, "long": 1, "table1": 5}[target]
     assert max(training.seed for training in plan.trainings.values()) == seeds
     for study in plan.studies.values():
         assert study.against is None or study.against in study.rows
@@ -274,10 +274,15 @@ def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path):
     pair = [found["seeds"]["methods"][f"tiny-{k}"]["efficiency"]["event"]["inclusive"]["value"] for k in (1, 2)]
     assert tiny[1:4] == ["–", "2", writing.number(np.mean(pair), np.std(pair, ddof=1))]
     assert tiny[-3:] == ["`workflow/smoke.yaml`", "–", "–"]
+    cells = rows_of_table(page, "|  | jets | tiny |")[2:]  # twelve, beside the paper's
+    assert [row[:2] for row in cells[:5]] == [["e_tt", n] for n in ("6", "7", "8+", "inclusive")] + [["e_t", "6"]]
+    assert len(cells) == 12
+    assert cells[3][2] == tiny[3]
+    assert cells[3][-4:] == ["*.651*", "*.645*", "*.670*", "*.6944 ± .0003*"]
     assert "reproduced" not in page  # a word for the paper's claims
     pictures = set(re.findall(r"images/(results_\w+\.png)", page))
     assert pictures == {path.name for path in (tmp_path / "page" / "images").iterdir()}
-    names = ("calibration", "flow_iteration", "learning_seeds", "models")
+    names = ("calibration", "flow_iteration", "learning_seeds", "mass_seeds", "models")
     assert {f"results_{name}.png" for name in names} == pictures
 
 

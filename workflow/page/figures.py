@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pairton.evaluation.plots import COLOURS, GREY, MARKERS, new_figure, plain
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["calibrations", "learning_curves", "multiplicities"]
+__all__ = ["calibrations", "learning_curves", "masses", "multiplicities"]
 
 WIDTH, HEIGHT = 6.4, 4.2  # inches
 PANEL = 3.6  # width of a panel, if there are several
@@ -67,6 +68,19 @@ def calibrations(curves: Mapping[str, Sequence[Json]]) -> Figure:
         _points(axes, k, x, shown, name, fmt=f"{MARKERS[k]}-", linewidth=1)
     axes.set(xlabel="probability of the answer", ylabel="share of all events", xlim=(0, 1), ylim=(0, 1))
     axes.legend(frameon=False, loc="upper left").set_in_layout(False)
+    return figure
+
+
+def masses(curves: Mapping[str, Json]) -> Figure:
+    """Event efficiency in bins of mass: label -> edges in GeV, and the share in each bin."""
+    figure = new_figure(WIDTH, HEIGHT)
+    axes = figure.subplots()
+    for k, (name, found) in enumerate(curves.items()):
+        edges = found["edges"]
+        middles = [(low + high) / 2 for low, high in pairwise(edges)]
+        _points(axes, k, middles, found["efficiency"], name, fmt=f"{MARKERS[k % len(MARKERS)]}-", linewidth=1)
+    axes.set(xlabel="mass of all matched jets [GeV]", ylabel="share of complete events")
+    axes.legend(frameon=False, loc="lower right").set_in_layout(False)
     return figure
 
 

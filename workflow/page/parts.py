@@ -8,7 +8,7 @@ from pathlib import Path
 from page import figures
 from page.comparing import RESOLVED, Row, compare, rows_of, seed_spread, verdict
 from page.reading import EVENT, INCLUSIVE, Evaluation, Results
-from page.writing import Page, number, signed
+from page.writing import Page, number, signed, table
 from pairton.evaluation.metrics.sankey import flow_plot
 from plan import RECIPES, Study
 
@@ -96,6 +96,8 @@ def study(page: Page, results: Results, study: Study) -> str:
         pooled=pooled,
         single=any(len(row.methods) == 1 for row in rows),
         counts={word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words},
+        cells=_cells(results, rows) if study.cells else "",
+        masses=_masses(page, study, rows) if study.cells else "",
         curves=curves,
         commands=results.shown(*shown),
     )
@@ -120,6 +122,34 @@ def _line(results: Results, study: Study, row: Row) -> list[str]:
     line += [_mean(row, EVENT, where) for where in row.evaluation.bins]
     recipe = _recipe(results.plan.trainings[row.methods[0]].base)
     return [*line, f"`{recipe}`", _count(known.events), _count(known.parameters)]
+
+
+def _cells(results: Results, rows: Sequence[Row]) -> str:
+    """Each efficiency by number of jets: the rows with their spread over seeds, beside the paper's first table."""
+    published = results.published["table1"]
+    others = list(next(iter(published.values())))
+    bins = [*rows[0].evaluation.bins, INCLUSIVE]
+    lines = [
+        [
+            results.symbol(what),
+            where,
+            *(_mean(row, what, where) for row in rows),
+            *(f"*{number(*value) if isinstance(value, list) else number(value)}*" for value in theirs),
+        ]
+        for what, columns in published.items()
+        for where, *theirs in zip(bins, *columns.values(), strict=True)
+    ]
+    return table(["", "jets", *(row.label for row in rows), *(f"*{name}, paper*" for name in others)], lines)
+
+
+def _masses(page: Page, study: Study, rows: Sequence[Row]) -> str:
+    """The event efficiency against the mass of the top pair, for the first seed of each row."""
+    methods = {row.label: row.evaluation.methods[row.methods[0]].get("mass") for row in rows}
+    curves = {label: found for label, found in methods.items() if found is not None}
+    if not curves:
+        return ""
+    alt = "Event efficiency against the mass of all matched jets"
+    return page.figure(f"mass_{study.name}", figures.masses(curves), alt)
 
 
 def _count(found: int | None) -> str:
