@@ -1,6 +1,7 @@
 """What several tests share: decays with the right masses, and a model of them that needs no weights."""
 
 import os
+import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pairton.events.objects import make_jets
 from pairton.events.vectors import cartesian, pair_products
 from pairton.models.storage import ModelInfo
 from pairton.topology import Topology, load_topology
+from random_objects import TRIANGLES
 
 collect_ignore = ["makers"]  # one of them needs atheris
 
@@ -28,6 +30,7 @@ collect_ignore = ["makers"]  # one of them needs atheris
 @pytest.fixture(autouse=True, scope="session")
 def messages_as_written():
     """Tests read messages with the flags of the command line; `in_python` has its own tests."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell lets jobs ignore
     with naming_flags():
         yield
 
@@ -200,17 +203,8 @@ def make_network(topology, seed=0, **more):
 
     from pairton.network import Network, NetworkConfig
 
-    settings = {
-        "architecture": "symmetric",
-        "blocks": 1,
-        "pair_width": 16,
-        "pair_heads": 2,
-        "single_stream": False,
-        "triangle_attention": False,
-        "edges_from": "pair",
-        "triplets": "potential" if triplet_types(topology) else "none",
-    }
-    config = NetworkConfig(**(settings | more))
+    settings = TRIANGLES | {"pair_heads": 2, "triplets": "potential" if triplet_types(topology) else "none"}
+    config = NetworkConfig(**(settings | {"tokens": True} | more))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = Network(topology, config).eval()
@@ -273,14 +267,26 @@ def sample():
 
 
 @pytest.fixture
-def refused(capsys):
+def run(capsys):
+    """Runs a command that must end with this code; gives what it said, with the attributes out and err."""
+
+    def call(*arguments, code=0):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert (ended.value.code or 0) == code, said.err
+        return said
+
+    return call
+
+
+@pytest.fixture
+def refused(run):
     """Runs a command that must refuse, and gives its one line."""
 
     def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        error = capsys.readouterr().err
-        assert ended.value.code == 2, error
+        error = run(*arguments, code=2).err
         assert len(error.splitlines()) == 1, error
         return error
 

@@ -1,6 +1,5 @@
 """The authors' network against loops over its formulas, and the reader of their checkpoints."""
 
-import itertools
 import os
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from pairton.network import Network, NetworkConfig
 from pairton.network.authors_weights import import_checkpoint, load_checkpoint
 from pairton.network.engine import load_network
 from pairton.topology import load_topology
+from random_objects import SMALL, random_values
+from triangles import slow_attention, slow_multiplication
 
 TTBAR = load_topology("ttbar_allhad")
-SMALL = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
 
 
 def small(architecture: str, tokens: bool = False) -> Network:
@@ -29,10 +29,7 @@ def small(architecture: str, tokens: bool = False) -> Network:
 
 
 def jets(n: int = 6) -> torch.Tensor:
-    rng = np.random.default_rng(4)
-    pt, eta, phi = rng.uniform(20, 200, n), rng.normal(0, 1, n), rng.uniform(-3.1, 3.1, n)
-    energy = np.sqrt((pt * np.cosh(eta)) ** 2 + 100)
-    return torch.tensor(np.stack([pt, eta, phi, energy, rng.integers(0, 2, n)], axis=-1)[None])
+    return torch.tensor(random_values(np.random.default_rng(4), (1, n))).double()
 
 
 @pytest.mark.parametrize(
@@ -44,41 +41,29 @@ def test_number_of_parameters_is_that_of_their_code(architecture: str, blocks: i
     assert sum(parameter.numel() for parameter in network.parameters()) == parameters
 
 
+def normalised(layer, z):
+    return z / torch.sqrt((z**2).mean(-1, keepdim=True) + 1.1920929e-07) * layer.norm.scale
+
+
 @pytest.mark.parametrize("direction", ["outgoing", "incoming"])
 def test_triangle_multiplication_by_loops(direction: str) -> None:
     layer = small("authors").blocks[0].get_submodule(direction)
     z = torch.randn(1, 4, 4, 8, dtype=torch.float64)
-    y = z / torch.sqrt((z**2).mean(-1, keepdim=True) + 1.1920929e-07) * layer.norm.scale
-    a, gate_a, b, gate_b = (y @ layer.sides.weight.T).split(8, dim=-1)
+    y = normalised(layer, z)
+    a, gate_a, b, gate_b = (y[0] @ layer.sides.weight.T).split(8, dim=-1)
     a, b = a / (1 + torch.exp(-gate_a)), b / (1 + torch.exp(-gate_b))
-    expected = torch.zeros_like(z)
-    for i, j, k in itertools.product(range(4), repeat=3):
-        expected[0, i, j] += a[0, i, k] * b[0, j, k] if direction == "outgoing" else a[0, k, i] * b[0, k, j]
-    expected *= 1 / (1 + torch.exp(-y)) @ layer.gate.weight.T + layer.gate.bias
-    torch.testing.assert_close(layer(z, None, None), expected)
+    expected = slow_multiplication(a, b, direction == "outgoing")
+    expected *= 1 / (1 + torch.exp(-y[0])) @ layer.gate.weight.T + layer.gate.bias
+    torch.testing.assert_close(layer(z, None, None)[0], expected)
 
 
 @pytest.mark.parametrize("direction", ["starting", "ending"])
 def test_triangle_attention_by_loops(direction: str) -> None:
     layer = small("authors").blocks[0].get_submodule(direction)
     z = torch.randn(1, 4, 4, 8, dtype=torch.float64)
-    y = z[0] / torch.sqrt((z[0] ** 2).mean(-1, keepdim=True) + 1.1920929e-07) * layer.norm.scale
-    q, k, v = (y @ layer.query_key_value.weight.T).split(8, dim=-1)
-    bias = y @ layer.bias.weight.T
-    mixed = torch.zeros_like(y)
-    for i, j, head in itertools.product(range(4), range(4), range(2)):
-        part = slice(4 * head, 4 * head + 4)
-        starting = direction == "starting"
-        others = [(i, m) if starting else (m, j) for m in range(4)]
-        third = [(j, m) if starting else (m, i) for m in range(4)]
-        scores = torch.stack(
-            [
-                q[i, j, part] @ k[other][part] / 2 + bias[side][head]
-                for other, side in zip(others, third, strict=True)
-            ]
-        )
-        weights = torch.softmax(scores, dim=0)
-        mixed[i, j, part] = sum(w * v[other][part] for w, other in zip(weights, others, strict=True))
+    y = normalised(layer, z)[0]
+    parts, bias = (y @ layer.query_key_value.weight.T).split(8, dim=-1), y @ layer.bias.weight.T
+    mixed = slow_attention(*parts, bias, direction == "starting")
     gate = torch.sigmoid(y @ layer.gate.weight.T + layer.gate.bias)
     torch.testing.assert_close(layer(z, None, None)[0], (mixed * gate) @ layer.out.weight.T)
 

@@ -8,11 +8,11 @@ from pairton.errors import TrainingError  # noqa: E402
 from pairton.network import Network, NetworkConfig  # noqa: E402
 from pairton.network.transfer import check_same_network, transferred  # noqa: E402
 from pairton.topology import load_topology, parse_topology  # noqa: E402
+from random_objects import TRIANGLES  # noqa: E402
 
 
 def network(topology, **config):
-    settings = {"architecture": "symmetric", "blocks": 1, "pair_width": 8, "single_stream": False, "tokens": False}
-    settings |= {"edges_from": "pair", "patterns": True, "triplets": "potential"}
+    settings = TRIANGLES | {"patterns": True, "triplets": "potential"}
     return Network(load_topology(topology), NetworkConfig(**(settings | config)))
 
 

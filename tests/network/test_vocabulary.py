@@ -17,11 +17,9 @@ from pairton.network.engine import predictor
 from pairton.network.transfer import transferred
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.vocabulary import check_known, check_mixture, mixture, vocabulary
+from random_objects import TRIANGLES, random_nodes
 
-CONFIG = NetworkConfig(
-    architecture="symmetric", blocks=1, pair_width=8, pair_heads=1, tokens=False, single_stream=False,
-    triangle_attention=False, edges_from="pair", dropout=0, triplets="potential", patterns="presence",
-)  # fmt: skip
+CONFIG = TRIANGLES | {"pair_width": 8, "pair_heads": 1, "triplets": "potential", "patterns": "presence"}
 ALL = [load_topology(name) for name in ("ttbar_allhad", "ttbar_semilep", "hh4b")]
 KNOWN = vocabulary(ALL, "known")
 # never listed: one top, an H and a leptonic top, whose lepton comes first
@@ -38,22 +36,11 @@ LEPTONS_FIRST = parse_topology({
 def network_of(topology, seed=0, **settings):
     """Random weights, also of those that start at zero."""
     torch.manual_seed(seed)
-    network = Network(topology, NetworkConfig(**{**CONFIG.to_dict(), **settings}), Inputs.default(topology))
+    network = Network(topology, NetworkConfig(**(CONFIG | settings)), Inputs.default(topology))
     with torch.no_grad():
         for weights in network.parameters():
             weights.add_(0.3 * torch.randn_like(weights))
     return network.eval()
-
-
-def nodes_of(tree, layout, events=3, seed=0):
-    rng = np.random.default_rng(seed)
-    values = {}
-    for kind, count in zip(tree.kinds, layout, strict=True):
-        pt, eta = rng.uniform(30, 200, (events, count)), rng.normal(size=(events, count)) * (kind != "met")
-        columns = [pt, eta, rng.uniform(-3, 3, pt.shape), pt * np.cosh(eta) + 5]
-        columns += [rng.random(pt.shape) < 0.5] * (kind == "jet")
-        values[kind] = np.stack(columns, axis=2).astype(np.float32)
-    return Nodes.full(values)
 
 
 def slow_scores(tree, outputs, layout):
@@ -111,7 +98,7 @@ def slow_scores(tree, outputs, layout):
 
 @pytest.mark.parametrize(("tree", "layout"), [(UNSEEN, (6, 1, 1)), (load_topology("ttbar_allhad"), (6,))])
 def test_probabilities_of_a_tree_that_the_network_never_saw(tree, layout):
-    network, nodes = network_of(KNOWN), nodes_of(tree, layout)
+    network, nodes = network_of(KNOWN), random_nodes(tree, layout)
     raw = predictor(network)(nodes, None)
     # interchangeable particles are counted once
     every = {(nodes, there, round(score, 6)): score for nodes, there, score in slow_scores(tree, raw, layout)}
@@ -141,7 +128,7 @@ def test_a_vocabulary_of_one_topology_is_a_network_for_it():
         alone.heads["patterns"].layers[2].bias.copy_(
             both.heads["presence"].layers[2].bias @ torch.as_tensor(presence_terms(known, tree))
         )
-    nodes = nodes_of(tree, (8,))
+    nodes = random_nodes(tree, (8,))
     found, expected = (decode(predictor(network.for_topology(tree)), tree, nodes) for network in (both, alone))
     np.testing.assert_array_equal(found.assignment, expected.assignment)
     for name in ("event_probability", "particle_probability", "pattern_probability"):
@@ -154,7 +141,7 @@ def test_a_dedicated_network_starts_where_the_vocabulary_is(patterns):
     tree = load_topology("ttbar_semilep")
     dedicated = network_of(tree, seed=5, patterns=patterns)
     dedicated.load_state_dict(transferred(network, dedicated))
-    nodes = nodes_of(tree, (5, 1, 1))
+    nodes = random_nodes(tree, (5, 1, 1))
     found, expected = (decode(predictor(each.for_topology(tree)), tree, nodes) for each in (dedicated, network))
     np.testing.assert_allclose(found.event_probability, expected.event_probability, rtol=1e-4)
     np.testing.assert_allclose(found.pattern_probability, expected.pattern_probability, rtol=1e-4, atol=1e-7)
@@ -163,7 +150,7 @@ def test_a_dedicated_network_starts_where_the_vocabulary_is(patterns):
 def test_nodes_in_the_order_of_the_tree():
     known = vocabulary([load_topology("hh4b"), LEPTONS_FIRST])
     assert (known.kinds, LEPTONS_FIRST.kinds) == (("jet", "lepton"), ("lepton", "jet"))
-    network, nodes = network_of(known, triplets="none"), nodes_of(LEPTONS_FIRST, (2, 4))
+    network, nodes = network_of(known, triplets="none"), random_nodes(LEPTONS_FIRST, (2, 4))
     raw = predictor(network)(nodes, None)
     view = View(known, LEPTONS_FIRST)
     own = view.outputs(raw, view.order(nodes.layout))
@@ -178,7 +165,7 @@ def test_nodes_in_the_order_of_the_tree():
 
 def test_a_kind_that_an_event_lacks_changes_nothing():
     network, tree = network_of(KNOWN), load_topology("hh4b")
-    nodes = nodes_of(tree, (5,))
+    nodes = random_nodes(tree, (5,))
     empty = {"lepton": np.zeros((3, 0, 4), np.float32), "met": np.zeros((3, 0, 4), np.float32)}
     with_empty = Nodes.full({**nodes.values, **empty})
     assert with_empty.layout == (5, 0, 0)
@@ -190,14 +177,8 @@ def test_a_kind_that_an_event_lacks_changes_nothing():
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        (
-            {"event": ["top"], "particles": {"top": ["b", "b"]}},
-            r"not know top -> b b of x \(it knows .*t -> W b",
-        ),
-        (
-            {"event": ["H"], "particles": {"H": ["q", "q"]}},
-            r"not know H -> q q of x .*: train one with `pairton",
-        ),
+        ({"event": ["top"], "particles": {"top": ["b", "b"]}}, r"not know top -> b b of x \(it knows .*t -> W b"),
+        ({"event": ["H"], "particles": {"H": ["q", "q"]}}, r"not know H -> q q of x .*: train one with `pairton"),
         ({"event": ["H"], "particles": {"H": ["b", "b"]}, "context": ["photon"]}, "has not seen the photons of x"),
         (
             {"event": ["tl"], "particles": {"tl": ["b", "l"]}, "objects": {"l": "muon"}},
@@ -227,7 +208,7 @@ def test_particles_that_may_be_merged():
     assert known.merged == (("H", "J"),)
     network = network_of(known)
     one = parse_topology({"name": "one", "event": ["H"], **higgs})
-    nodes = nodes_of(one, (3, 1))
+    nodes = random_nodes(one, (3, 1))
     found = decode(predictor(network.for_topology(one)), one, nodes)
     np.testing.assert_allclose(found.pattern_probability.sum(axis=1), 1, rtol=1e-6)
     names = presence_names(known)

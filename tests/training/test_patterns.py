@@ -16,6 +16,7 @@ from pairton.training.data import Group, Key, PackedEvents
 from pairton.training.loop import Trainer
 from pairton.training.recipes import parse_recipe
 from pairton.training.validation import blocks
+from random_objects import TRIANGLES
 
 pytest.importorskip("lightning.fabric")
 
@@ -60,15 +61,10 @@ def trained(tmp_path_factory):
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     out = tmp_path_factory.mktemp("patterns")
-    network = {
-        "architecture": "symmetric", "blocks": 1, "pair_width": 16, "dropout": 0.0, "tokens": False,
-        "patterns": True, "single_stream": False, "triangle_attention": False, "edges_from": "pair",
-        "triplets": "potential",
-    }  # fmt: skip
     recipe = parse_recipe(
         {
             "topology": "ttbar_allhad",
-            "network": network,
+            "network": TRIANGLES | {"patterns": True, "triplets": "potential"},
             "loss": {"masked_edges": 0, "event_likelihood": 1},
             "data": {"events": "all"},
             "optimiser": {"batch": 24, "steps": 90, "learning_rate": 5e-3, "ema": 0, "weight_decay": 0},
@@ -78,28 +74,15 @@ def trained(tmp_path_factory):
     events = some_events()
     result = Trainer(recipe, events, events, out).run(fabric)
     assert result.finished
-    return out, events
-
-
-def test_some_events_have_every_pattern():
-    found = {
-        PATTERNS[k] for key, group in some_events().groups.items() for k in patterns_of(key.layout[0], group.truth)
-    }
-    assert found == set(MISSING)
-
-
-def test_training_lowers_the_loss_of_events_with_missing_particles(trained):
-    out, _ = trained
-    rows = [line.split(",") for line in (out / "metrics.csv").read_text().splitlines()[1:]]
-    losses = [float(value) for _, kind, name, value in rows if (kind, name) == ("training", "event_likelihood")]
+    losses = [line for line in (out / "metrics.csv").read_text().splitlines() if "training,event_likeli" in line]
     assert len(losses) == 90  # every batch is below the bound
-    assert np.mean(losses[-9:]) < 0.8 * np.mean(losses[:9])
+    return out, events
 
 
 def test_the_network_learns_which_particles_are_there(trained):
     out, events = trained
     network, _ = load_network(out)
-    right = []
+    right, met = [], set()
     for (_, (n_jets,)), group in events.groups.items():
         answer = decode(predictor(network), TTBAR, group.nodes())
         chance = answer.pattern_probability
@@ -108,7 +91,10 @@ def test_the_network_learns_which_particles_are_there(trained):
         np.testing.assert_allclose(chance.sum(axis=1), 1, rtol=1e-6)
         if n_jets >= 6:  # complete answers
             assert (answer.event_probability <= chance[:, 0] + 1e-9).all()
-        right += (chance.argmax(axis=1) == patterns_of(n_jets, group.truth)).tolist()
+        patterns = patterns_of(n_jets, group.truth)
+        right += (chance.argmax(axis=1) == patterns).tolist()
+        met |= {PATTERNS[k] for k in patterns}
+    assert met == set(MISSING)
     assert np.mean(right) > 0.6  # one of five by chance
 
 
