@@ -31,28 +31,9 @@ SHORT = reprlib.Repr()  # shortens values for messages
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxtuple, SHORT.maxdict = 4, 20, 20, 10
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 100
 USER = re.compile(r"(:/+)[^/@\s]+@")  # name and password in a URL
-# a command in backticks; or a flag, and the next word, which may be its value
-FLAG = re.compile(r"`[^`]*`|(?<![^\s(])(?:--([a-z]+(?:-[a-z]+)*)|-n\b)(?: ([^\s`]*[^\s`,;:.)]))?")
-SWITCHES = ("allow_absent", "force", "isolate", "resume", "select", "strict", "whole")  # flags without a value
-RENAMED = {
-    "": "n_events",
-    "no_weights": "use_weights=False",
-    "set": "settings",
-    "to": "format",
-}
-FACTS = ("format", "tree", "units")  # keys of --set that have their own arguments
-LISTS, MAPPINGS = ("keep", "pythia"), ("map", "prior", "settings")  # arguments that take several values
-WORDS = (
-    "all",
-    "exact",
-    "kinematic",
-    "none",
-    "own",
-    "selected",
-    "spanet",
-    "test",
-    "torch",
-)  # plain values
+# a command in backticks; or a flag
+FLAG = re.compile(r"`[^`]*`|(?<![^\s(])(?:--set (?=format|tree|units)|--([a-z]+(?:-[a-z]+)*)|-n\b)")
+RENAMED = {"": "n_events", "no_weights": "use_weights=False", "set": "settings", "to": "format"}
 MOST_NAMES = 10_000  # that a misspelt name is compared with; files of CMS have two thousand columns
 _flags = False  # whether messages name the flags of the command line
 
@@ -71,32 +52,15 @@ def naming_flags() -> Iterator[None]:
 def in_python(message: str) -> str:
     """Name arguments of Python where a message names flags of the command line.
 
-    >>> in_python("give --max-objects 12, --btag TAGGER:CUT or --map met.pt=COLUMN (`pairton list --help`)")
-    'give max_objects=12, btag="TAGGER:CUT" or map={"met.pt": "COLUMN"} (`pairton list --help`)'
-    >>> in_python("give --set units=MeV or --btag TABLE, or continue with --resume")
-    'give units="MeV" or btag="TABLE", or continue with resume=True'
+    >>> in_python("give --max-objects 12, --btag TAGGER:CUT or --set units=MeV (`pairton list --help`)")
+    'give max_objects 12, btag TAGGER:CUT or units=MeV (`pairton list --help`)'
     """
 
     def argument(found: re.Match[str]) -> str:
-        if found[0].startswith("`"):
-            return found[0]
-        name, value = (found[1] or "").replace("-", "_"), found[2] or ""
-        rest = f" {value}" if value else ""
-        if name == "set" and value.partition("=")[0] in FACTS:
-            name, _, value = value.partition("=")
-            return f'{name}="{value}"' if value else f"{name}="
-        name = RENAMED.get(name, name)
-        if name in SWITCHES:
-            return f"{name}=True{rest}"
-        if not found[1] or "=" in name:
-            return f"{name}{rest}"
-        if value not in WORDS and not re.search(r"[^a-z'(-]", value):
-            return f"{name}={rest}"
-        if name in MAPPINGS:
-            pairs = (part.partition("=") for part in re.split(",(?=[^,]+=)", value))
-            return f"{name}={{" + ", ".join(f'"{key}": "{item}"' for key, _, item in pairs) + "}"
-        text = value if value.isdigit() else f'"{value}"'
-        return f"{name}=[{text}]" if name in LISTS and value not in WORDS else f"{name}={text}"
+        if found[0].startswith("`") or found[0].endswith(" "):
+            return found[0].removeprefix("--set ")
+        name = (found[1] or "").replace("-", "_")
+        return RENAMED.get(name, name)
 
     return FLAG.sub(argument, message)
 

@@ -280,7 +280,7 @@ def test_what_is_no_model_in_folds_is_said(folder):
     shutil.copytree(folder / "fold1", swapped)
     with pytest.raises(ModelError, match="trained for fold 1 of 2, but is in the place of fold 0 of 2"):
         load_model(folder)
-    broken = {'{"folds": 1}': "folds is 1", '{"folds": 2, "hash": "x"}': "divided by", "{": "folds.json"}
+    broken = {'{"folds": 1}': "folds is 1", "{": "folds.json"}
     for raw, said in broken.items():
         (folder / "folds.json").write_text(raw)
         with pytest.raises(ModelError, match=said):

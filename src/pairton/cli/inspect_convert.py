@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,14 +34,8 @@ __all__ = ["convert", "inspect"]
 CHUNK = 10_000  # events in memory while converting
 BAR = 24  # characters of the longest bar
 MOST_INPUTS = 20  # of a result, that are shown
-NOT_SHOWN = (
-    "format_version",
-    "slots",
-    "parts",
-    "part",
-    "input_metadata",
-)  # metadata of a result: `--json` has them
-HASH = re.compile("[0-9a-f]{64}")
+WHOLE = "model", "inputs"  # metadata of a result that are shown with all their entries
+NOT_SHOWN = "format_version", "slots", "parts", "part", "input_metadata"  # `--json` has them
 
 
 @click.command(cls=GroupedCommand, short_help="Show what is in a file, or how a result was made.")
@@ -96,7 +89,9 @@ def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[s
 
 
 def _show_result(path: str, as_json: bool) -> bool:
-    """Show how a result of `reconstruct` was made; False if the file is none."""
+    """Show how a result of `reconstruct` was made, as YAML or JSON; False if the file is none."""
+    import yaml
+
     from pairton.reconstruction.provenance import read_result, result_metadata
 
     if not Path(path).is_dir() and (not Path(path).is_file() or result_metadata(path) is None):
@@ -105,41 +100,19 @@ def _show_result(path: str, as_json: bool) -> bool:
     if as_json:
         click.echo(json.dumps(metadata))
         return True
-    from rich.console import Console
-
-    table = _table(f"a result of pairton reconstruct: {printable(path)}")
-    for name, value in _rows(metadata):
-        table.add_row(printable(name), printable(value))
-    Console(highlight=False, markup=False).print(table)
+    if isinstance(inputs := metadata.get("inputs"), list) and len(inputs) > MOST_INPUTS:
+        metadata["inputs"] = [*inputs[:MOST_INPUTS], f"and {len(inputs) - MOST_INPUTS} more: --json lists them"]
+    shown = {name: _brief(value, name in WHOLE) for name, value in metadata.items() if name not in NOT_SHOWN}
+    click.echo(yaml.safe_dump(shown, sort_keys=False, default_flow_style=None, width=110), nl=False)
     return True
 
 
-def _rows(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The metadata of a result as rows of a table; the model and each input have a row per entry."""
-    for name, value in metadata.items():
-        if name in ("model", "inputs"):
-            entries = value if isinstance(value, list) else [value]
-            for entry in entries[:MOST_INPUTS]:
-                inside = entry if isinstance(entry, Mapping) else {"name": entry}
-                yield from ((name if k == "name" else f"  {k}", _short(v)) for k, v in inside.items())
-            if len(entries) > MOST_INPUTS:
-                yield "", f"and {len(entries) - MOST_INPUTS} more: --json lists them"
-        elif name not in NOT_SHOWN:
-            yield name, _short(value)
-
-
-def _short(value: Any) -> str:
-    """An entry of the metadata as text; a table of tags or a topology is its name, a hash its beginning."""
+def _brief(value: Any, whole: bool = False) -> Any:
+    """An entry of the metadata; a topology or a table of tags is its name, unless the `whole` is wanted."""
     if isinstance(value, Mapping):
-        if isinstance(value.get("name"), str):
-            return str(value["name"])
-        inner = "; " if any(isinstance(item, Mapping) for item in value.values()) else ", "
-        return inner.join(f"{name}: {_short(item)}" for name, item in value.items()) or "none"
-    if isinstance(value, list):
-        return ", ".join(map(_short, value)) or "none"
-    if isinstance(value, str) and HASH.fullmatch(value):
-        return value[:12]
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        named = isinstance(value.get("name"), str) and not whole
+        return value["name"] if named else {name: _brief(item) for name, item in value.items()}
+    return [_brief(item, whole) for item in value] if isinstance(value, list) else value
 
 
 def _verify(path: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,14 +51,9 @@ def train(
     recipe: str,
     data: tuple[str, ...],
     out: Path | None,
-    topology: str | None,
-    init: str | None,
-    resume: bool,
-    force: bool,
     folds: int | None,
-    seed: int | None,
-    devices: int | None,
     threads: int | None,
+    **how: Any,  # options that `pairton.train` has under the same name
 ) -> None:
     """Train RECIPE, a built-in one (cpu, iterative, paper, …) or a YAML file, on labelled events.
 
@@ -75,18 +71,7 @@ def train(
             raise MissingExtraError("train", "torch") from None
         torch.set_num_threads(max(1, threads))
     folder = out or Path("runs") / Path(recipe).stem
-    result = run(
-        recipe,
-        data,
-        folder,
-        topology=topology,
-        init=init,
-        resume=resume,
-        force=force,
-        folds=folds,
-        seed=seed,
-        devices=devices,
-    )
+    result = run(recipe, data, folder, folds=folds, **how)
     found = "  ".join(f"{name} {value:.4f}" for name, value in result.best.items()) or "not validated yet"
     if not result.leads:
         return

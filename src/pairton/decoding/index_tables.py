@@ -6,13 +6,12 @@ has fewer than others, its column ends with `fill`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Filling", "RowIndex", "disjoint", "index_table", "keys_of", "masks_of"]
+__all__ = ["RowIndex", "disjoint", "index_table", "keys_of", "masks_of"]
 
 BLOCK = 2**17  # pairs of sets that are compared at a time
 
@@ -48,34 +47,22 @@ def keys_of(rows: Ints, base: int) -> npt.NDArray[np.int64]:
     return key
 
 
-def disjoint(left: Masks, right: Masks) -> Iterator[tuple[Index, Index]]:
-    """Indices of all pairs of disjoint sets, in order and in blocks, since there may be millions."""
+def disjoint(left: Masks, right: Masks) -> tuple[Index, Index]:
+    """The indices of all pairs of disjoint sets, in order."""
     step = max(1, BLOCK // max(1, len(right)))
-    for start in range(0, len(left), step):
-        one, two = np.nonzero((left[start : start + step, None] & right) == 0)
-        yield one + start, two
-
-
-class Filling:
-    """A table (K, n) that is filled block by block: column g has the values of group g in order, then `fill`."""
-
-    def __init__(self, n: int, most: int, fill: int) -> None:
-        self.rows = np.full((most, n), fill, dtype=np.int32)
-        self._held = np.zeros(n, dtype=np.int64)
-
-    def add(self, group: Index, value: Index) -> None:
-        order = np.argsort(group, kind="stable")
-        group, counts = group[order], np.bincount(group, minlength=len(self._held))
-        place = np.arange(len(group)) - (np.cumsum(counts) - counts - self._held)[group]
-        self.rows[place, group] = value[order]
-        self._held += counts
+    starts = range(0, max(1, len(left)), step)
+    blocks = [np.nonzero((left[start : start + step, None] & right) == 0) for start in starts]
+    one = [rows + start for start, (rows, _) in zip(starts, blocks, strict=True)]
+    return np.concatenate(one), np.concatenate([columns for _, columns in blocks])
 
 
 def index_table(group: Index, value: Index, n: int, fill: int) -> Table:
     """(K, n): column g has the values of group g in order, then `fill`."""
-    table = Filling(n, np.bincount(group, minlength=n).max(initial=0), fill)
-    table.add(group, value)
-    return table.rows
+    order, counts = np.argsort(group, kind="stable"), np.bincount(group, minlength=n)
+    place = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((counts.max(initial=0), n), fill, dtype=np.int32)
+    table[place, group[order]] = value[order]
+    return table
 
 
 def masks_of(objects: Ints) -> Masks:

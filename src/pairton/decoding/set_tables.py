@@ -18,7 +18,7 @@ ways than others, the remaining entries are one past the last valid index, where
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import comb, factorial, perm, prod
@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.index_tables import (
-    Filling,
     Index,
     Ints,
     Masks,
@@ -110,11 +109,7 @@ class Partners:
     @cached_property
     def sets(self) -> Table:
         """(K, own sets): for each set, the other sets that are disjoint from it."""
-        most = max((np.bincount(one).max(initial=0) for one, _ in disjoint(self.own, self.other)), default=0)
-        table = Filling(len(self.own), most, len(self.other))
-        for one, two in disjoint(self.own, self.other):
-            table.add(one, two)
-        return table.rows
+        return index_table(*disjoint(self.own, self.other), len(self.own), len(self.other))
 
     @cached_property
     def unions(self) -> Table:
@@ -413,22 +408,11 @@ def _candidates(
 
 def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Product]) -> Product:
     one, two = entries[left].masks, entries[right].masks
-    lowest = [masks & (~masks + np.uint64(1)) for masks in (one, two)]  # the smallest object of each set
-
-    def ways() -> Iterator[tuple[Index, Index, Masks]]:
-        for i, j in disjoint(one, two):
-            keep = lowest[0][i] < lowest[1][j] if power else slice(None)  # the left set holds the smallest object
-            yield i[keep], j[keep], one[i[keep]] | two[j[keep]]
-
-    masks, counts = one[:0], np.zeros(0, dtype=np.int64)
-    for _, _, unions in ways():  # not all unions at once, which need much more memory than the tables
-        masks, group = np.unique(np.concatenate([masks, unions]), return_inverse=True)
-        counts = np.bincount(group, np.append(counts, np.ones(len(unions)))).astype(np.int64)
-    most = int(counts.max(initial=0))
-    tables = [Filling(len(masks), most, len(sets)) for sets in (one, two)]
-    for i, j, unions in ways():
-        group = np.searchsorted(masks, unions)
-        tables[0].add(group, i)
-        tables[1].add(group, j)
-    partners = Partners(one, two, masks), Partners(two, one, masks)
-    return Product(left, right, power, masks, (tables[0].rows, tables[1].rows), partners)
+    i, j = disjoint(one, two)
+    if power:  # the left set holds the smallest object
+        lowest = [masks & (~masks + np.uint64(1)) for masks in (one, two)]
+        keep = lowest[0][i] < lowest[1][j]
+        i, j = i[keep], j[keep]
+    masks, union = np.unique(one[i] | two[j], return_inverse=True)
+    ways = index_table(union, i, len(masks), len(one)), index_table(union, j, len(masks), len(two))
+    return Product(left, right, power, masks, ways, (Partners(one, two, masks), Partners(two, one, masks)))

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
-from pairton._version import __version__
 from pairton.errors import ConfigError, ModelError, shown
 from pairton.events.domain import Domain
 from pairton.events.splits import MOST_FOLDS, fold_of
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["by_fold", "check_folds", "fold_folder", "joined_info", "read_folds", "write_folds"]
 
 HASH = "splitmix64 of the event number"
+COMMON = "topology", "network", "decoding", "outputs"  # entries of `ModelInfo` that are equal for all folds
 
 
 def check_folds(folds: int) -> int:
@@ -55,16 +55,11 @@ def write_folds(folder: Path, folds: int) -> None:
 
 
 def read_folds(folder: Path) -> int:
-    """The number of folds in a folder; ModelError if folds are missing or divided in another way."""
+    """The number of folds in a folder; ModelError if folds are missing."""
     raw = read_json(folder / FOLDS, ModelError)
     folds = raw.get("folds")
     if not isinstance(folds, int) or isinstance(folds, bool) or not 2 <= folds <= MOST_FOLDS:
         raise ModelError(f"{folder / FOLDS}: folds is {shown(folds)}, but must be from 2 to {MOST_FOLDS}")
-    if raw.get("hash") != HASH:
-        raise ModelError(
-            f"{folder / FOLDS}: the folds are divided by {shown(raw.get('hash'))}, but Pairton {__version__} "
-            f"knows only {HASH}: update Pairton"
-        )
     done = [k for k in range(folds) if any((fold_folder(folder, k) / name).is_file() for name in (INFO, ONNX))]
     if len(done) < folds:
         raise ModelError(f"{folder}: has {len(done)} of {folds} folds: continue the training with --resume")
@@ -120,13 +115,5 @@ def joined_info(folder: Path, infos: Sequence[ModelInfo]) -> ModelInfo:
 
 def _common(info: ModelInfo) -> dict[str, Any]:
     """The entries that must agree between all folds."""
-    columns = {kind: info.inputs.columns(kind) for kind in info.inputs.kinds}
-    return {
-        "topology": info.topology,
-        "network": dict(info.network),
-        "decoding": info.decoding,
-        "inputs": columns,
-        "outputs": dict(info.outputs),
-        "heads": list(info.heads),
-        "number of classes": {name: spec.classes for name, spec in info.heads.items()},
-    }
+    classes = [spec.classes for spec in info.heads.values()]
+    return {name: getattr(info, name) for name in COMMON} | {"number of classes": classes}

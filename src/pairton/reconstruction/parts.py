@@ -204,11 +204,12 @@ def make_part(part: Part) -> FinishedPart:
                 f"this worker has {here}, but the run was started with {there}: install the same everywhere"
             )
     assigner = Assigner(part.model, part.settings)
-    with create_result(part.path, part.model.topology, part.metadata) as writer:
+    first = part.segments[0]
+    origin = first.file.name, first.start
+    with create_result(part.path, part.model.topology, part.metadata, origin) as writer:
         for window in windows(same_kept(_events(part))):
             writer.write(assigner.run(window))
         assert writer.names is not None  # there is always a window
-        writer.summary.locate((each.file.name, each.start, each.stop) for each in part.segments)
         writer.metadata["part"] = {**part.metadata["part"], "columns": writer.names}
         writer.metadata["inputs"] = [each.file.to_dict() for each in part.segments]
     done = FinishedPart.read(part.path)

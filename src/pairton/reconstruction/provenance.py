@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +19,8 @@ from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.errors import InputError
 from pairton.formats.base import Source
-from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
+from pairton.formats.column_files import container_module
+from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line
 from pairton.formats.taggers import BTag
 from pairton.models.storage import INFO, WEIGHTS, WEIGHTS_KEY
 from pairton.reconstruction.assigner import Assigner
@@ -164,24 +166,10 @@ def _plain(value: Any) -> Any:
 
 def result_metadata(path: str | Path) -> dict[str, Any] | None:
     """The metadata of a result file; None if it is not a result, or damaged."""
-    container = CONTAINERS.get(Path(path).suffix.lower())
+    container = container_module(CONTAINERS.get(Path(path).suffix.lower(), "HDF5"))
     try:
-        if container == "Parquet":
-            import pyarrow.parquet as pq
-
-            with open_binary(str(path)) as stream:
-                text = pq.read_metadata(stream).metadata[KEY.encode()]
-        elif container == "ROOT":
-            from pairton.formats.root_files import open_root
-
-            with open_root(str(path)) as file:
-                text = str(file[KEY])
-        else:
-            from pairton.formats.hdf5_files import Hdf5File
-
-            with Hdf5File(str(path)) as file:
-                text = file.text(KEY)
-        found = json.loads(text)
+        with closing(container.open_file(str(path))) as file:
+            found = json.loads(file.text(KEY))
     except Exception:  # each library has its own errors for damaged files
         return None
     return found if isinstance(found, dict) else None

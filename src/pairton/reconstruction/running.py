@@ -21,7 +21,13 @@ from pairton.formats.files import Paths
 from pairton.reconstruction.assigner import windows
 from pairton.reconstruction.momenta import varied_events
 from pairton.reconstruction.parts import PART_ROWS, write_parts
-from pairton.reconstruction.provenance import InputFile, content_hash, plain_reading, result_settings
+from pairton.reconstruction.provenance import (
+    InputFile,
+    absolute,
+    content_hash,
+    plain_reading,
+    result_settings,
+)
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.run import READ_ROWS, Run, are_paths, by_kind
 from pairton.reconstruction.run_settings import RunSettings
@@ -245,17 +251,15 @@ def _write_file(run: Run, output: str | os.PathLike[str] | None, chunk: int, pro
 
     if output is not None:
         run.refuse_inputs([Path(output)])
-    metadata = result_settings(run.assigner, plain_reading(run.options))
+    metadata, origin = result_settings(run.assigner, plain_reading(run.options)), (absolute(run.files[0]), 0)
     stream = run.reconstruct(chunk, note)
-    with create_result(output, run.model.topology, metadata) if output is not None else nullcontext() as writer:
-        summary = Summary() if writer is None else writer.summary
+    made = nullcontext() if output is None else create_result(output, run.model.topology, metadata, origin)
+    with made as writer:
+        summary = Summary(origin) if writer is None else writer.summary
+        add = summary.add if writer is None else writer.write
         for reco in stream if progress is None else progress(stream):
             summary.first = _head(reco) if summary.first is None else summary.first
-            if writer is None:
-                summary.add(reco)
-            else:
-                writer.write(reco)
-        summary.locate((one.name, 0, one.events) for one in inputs)
+            add(reco)
         if writer is not None:
             writer.metadata["inputs"] = [one.to_dict() for one in inputs]
     return summary

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Summary:
     """The outcome of a reconstruction: numbers of events, and what may be wrong.
 
     Attributes:
+        origin: File and row of the first event.
         status: Number of events of each status.
         varied: The same for each variation.
         jets: Number of jets that were used, if the model takes tags.
@@ -65,6 +66,7 @@ class Summary:
         warnings: What may be wrong with the events, the model or the settings.
     """
 
+    origin: tuple[str, int] = ("", 0)
     status: Counter[str] = field(default_factory=_counts)
     varied: dict[str, Counter[str]] = field(default_factory=dict)
     jets: int = 0
@@ -88,14 +90,15 @@ class Summary:
         jets, tagged = 0, reco.outputs.get(N_BTAGS, np.zeros(0))
         if N_BTAGS in reco.outputs:
             jets = int(reco.used[JET].sum())
-        self.join(Summary(_counts(reco), varied, jets, int(tagged.sum()), first_bad))
+        self.join(Summary(("", 0), _counts(reco), varied, jets, int(tagged.sum()), first_bad))
 
     def _place(self, reco: Reconstruction, row: int) -> tuple[str, int]:
-        """File and row of an event of the next window; without a file, the row counts through all files."""
+        """File and row of an event of the next window; events of several files have columns that say so."""
         columns = reco.events.columns
         if {"file", "entry"} <= columns.keys():
             return str(columns["file"][row]), int(columns["entry"][row])
-        return "", self.events + row
+        file, first = self.origin
+        return file, first + self.events + row
 
     def join(self, other: Summary) -> None:
         """Count the events of another summary, which come after these."""
@@ -104,16 +107,6 @@ class Summary:
             self.varied.setdefault(name, Counter()).update(counts)
         self.jets, self.tagged = self.jets + other.jets, self.tagged + other.tagged
         self.first_bad = {**other.first_bad, **self.first_bad}
-
-    def locate(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Name the files of the first bad events; `ranges`: file, first row and end of the rows that were read."""
-        begin = 0
-        for name, start, stop in ranges:
-            end = begin + stop - start
-            for label, (file, row) in self.first_bad.items():
-                if not file and begin <= row < end:
-                    self.first_bad[label] = (name, start + row - begin)
-            begin = end
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of events, as the metadata of a result have them."""
@@ -127,7 +120,7 @@ class Summary:
         varied = {name: Counter(counts) for name, counts in metadata.get("variation_status", {}).items()}
         jets, tagged = (int(metadata.get(name, 0)) for name in ("jets", "btagged_jets"))
         first = {str(label): (str(file), int(row)) for label, (file, row) in metadata["first_bad"].items()}
-        return cls(Counter(metadata["status"]), varied, jets, tagged, first)
+        return cls(("", 0), Counter(metadata["status"]), varied, jets, tagged, first)
 
 
 class ResultWriter(ColumnWriter):
@@ -135,10 +128,10 @@ class ResultWriter(ColumnWriter):
 
     tree, key, batch = TREE, KEY, ROWS
 
-    def __init__(self, path: Path, container: str, metadata: dict[str, Any]) -> None:
+    def __init__(self, path: Path, container: str, metadata: dict[str, Any], origin: tuple[str, int]) -> None:
         super().__init__(path, container)
         self.metadata = metadata
-        self.summary = Summary()
+        self.summary = Summary(origin)
         self._waiting: list[Columns] = []
         self._rows = 0
         self.names: list[str] | None = None  # of the columns; None before the first window
@@ -180,15 +173,20 @@ def _join(parts: list[Any], name: str, path: Path) -> Any:
     return ak.to_packed(ak.concatenate(parts))
 
 
-def create_result(path: str | os.PathLike[str], topology: Topology, metadata: Mapping[str, Any]) -> ResultWriter:
-    """A writer for a new file; its suffix selects the format."""
+def create_result(
+    path: str | os.PathLike[str],
+    topology: Topology,
+    metadata: Mapping[str, Any],
+    origin: tuple[str, int] = ("", 0),
+) -> ResultWriter:
+    """A writer for a new file; its suffix selects the format. origin: file and row of the first event."""
     target = Path(path)
     container = CONTAINERS.get(target.suffix.lower())
     if container is None:
         raise ConfigError(f"{target}: unknown suffix {target.suffix!r}: choose one of {', '.join(CONTAINERS)}")
     slots = {slot.name: slot_column(slot) for slot in topology.slots}
     about = {"format_version": 2, "topology": topology.to_dict(), "slots": slots, **metadata}
-    return ResultWriter(target, container, about)
+    return ResultWriter(target, container, about, origin)
 
 
 def save_result(reco: Reconstruction, path: str | os.PathLike[str]) -> None:
