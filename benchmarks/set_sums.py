@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from pairton.decoding.patterns import MAX_SUMS, allowed_nodes, count_sums
 from pairton.decoding.set_sums import best, log_sums, marginals
-from pairton.decoding.set_tables import MAX_SUMS, SetTables, allowed_nodes, count_sums, set_tables
+from pairton.decoding.set_tables import SetTables, set_tables
 from pairton.topology import load_topology
 
 FEW = 500_000  # with more sums per event, fewer events and rounds are used

@@ -9,8 +9,7 @@ import pairton
 from enumeration import enumerate_assignments, log_normaliser, scores
 from pairton.decoding import set_sums, set_tables
 from pairton.decoding.exact import packed, sums_of
-from pairton.decoding.patterns import plan_of
-from pairton.decoding.set_tables import MAX_SUMS, allowed_nodes, count_sums, exact_limit
+from pairton.decoding.patterns import MAX_SUMS, allowed_nodes, count_sums, exact_limit, plan_of
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ModelError
 from pairton.events import Status

@@ -5,9 +5,9 @@ import pytest
 
 from pairton.decoding import Question, decode
 from pairton.decoding.exact import sums_of
-from pairton.decoding.patterns import plan_of
+from pairton.decoding.patterns import allowed_nodes, plan_of
 from pairton.decoding.set_sums import log_normaliser, log_scores
-from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+from pairton.decoding.set_tables import hypotheses, set_tables
 from pairton.errors import ConfigError, TopologyError
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import pairton
 from pairton.cli import cli
 from pairton.decoding import Question, decode
-from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.patterns import exact_limit
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from pairton.decoding import set_sums
-from pairton.decoding.set_tables import allowed_nodes, set_tables
+from pairton.decoding.patterns import allowed_nodes
+from pairton.decoding.set_tables import set_tables
 from pairton.errors import ModelError
 from pairton.export.set_graph import SetGraph
 from pairton.network.torch_set_sums import IMPOSSIBLE

@@ -6,7 +6,8 @@ import torch
 
 from pairton.decoding import set_sums
 from pairton.decoding import terms as numpy_scores
-from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+from pairton.decoding.patterns import allowed_nodes
+from pairton.decoding.set_tables import hypotheses, set_tables
 from pairton.decoding.terms import triplet_types
 from pairton.network.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums
 from pairton.topology import load_topology, parse_topology

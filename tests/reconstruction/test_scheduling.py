@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import pairton
-from pairton._common.parallel import WorkerError, run_tasks
-from pairton._common.signals import Stopped, stopping
+from pairton._common.parallel import Stopped, WorkerError, run_tasks, stopping
 from pairton.errors import ConfigError, PairtonError
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pairton.decoding import decode
-from pairton.decoding.patterns import plan_of
-from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+from pairton.decoding.patterns import allowed_nodes, plan_of
+from pairton.decoding.set_tables import hypotheses, set_tables
 from pairton.models.model import load_model
 from pairton.models.storage import parse_info, read_info
 from pairton.network.engine import load_network, predictor

@@ -12,7 +12,7 @@ import torch
 from enumeration import enumerate_assignments, index_of, log_normaliser, scores
 from pairton._common.configuration import read_yaml
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
-from pairton.decoding.set_tables import allowed_nodes, count_sums
+from pairton.decoding.patterns import allowed_nodes, count_sums
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, TrainingError
 from pairton.events import Events

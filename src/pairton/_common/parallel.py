@@ -1,10 +1,12 @@
-"""Runs tasks in this process, in a pool of processes, or on a Dask cluster."""
+"""Runs tasks in this process, in a pool of processes, or on a Dask cluster; signals that ask a run to stop."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import threading
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import (
@@ -20,19 +22,30 @@ from functools import partial
 from importlib import import_module
 from itertools import islice
 from multiprocessing import get_context, parent_process
-from threading import Thread
 from typing import Any, TypeVar
 
-from pairton._common.signals import blocked
 from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
 
-__all__ = ["WorkerError", "check_jobs", "cores", "run_tasks", "workers"]
+__all__ = [
+    "Stopped",
+    "WorkerError",
+    "blocked",
+    "check_jobs",
+    "cores",
+    "handled",
+    "run_tasks",
+    "stopping",
+    "workers",
+]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 PATIENCE = 20  # seconds in which a scheduler must answer
 AHEAD = 2  # tasks submitted per thread of the cluster, so that no thread waits for its next task
+# Ctrl-C, SIGTERM and SIGHUP ask a run to stop
+SIGNALS = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+AGAIN = 2.0  # seconds in which further signals are the same one: `timeout` and some batch systems send two
 
 
 class WorkerError(PairtonError):
@@ -77,7 +90,7 @@ def _begin_worker() -> None:
     """Silence warnings, which the parent process has already issued, and end when the parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows; elsewhere this and other signals are blocked
     warnings.simplefilter("ignore", PairtonWarning)
-    Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
@@ -200,3 +213,56 @@ def _guarded(function: Callable[[Task], Result], task: Task) -> tuple[Result | N
         return function(task), None
     except PairtonError as error:
         return None, error
+
+
+# -- signals -----------------------------------------------------------------------------------------------
+
+
+class Stopped(SystemExit):
+    """A signal asked this process to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.name = signal.Signals(number).name
+
+
+@contextmanager
+def handled(handler: Callable[[int, Any], None]) -> Iterator[dict[int, Any]]:
+    """Handle the signals within the block, except those that are ignored (`nohup`). Yield the earlier handlers."""
+    mine = SIGNALS if threading.current_thread() is threading.main_thread() else []
+    before: dict[int, Any] = {n: one for n in mine if (one := signal.getsignal(n)) not in (signal.SIG_IGN, None)}
+    try:
+        for number in before:
+            signal.signal(number, handler)
+        yield before
+    finally:
+        for number, one in before.items():
+            signal.signal(number, one)
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Raise Stopped within the block when a signal comes."""
+    last = -AGAIN
+
+    def stop(number: int, frame: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= AGAIN:
+            last = time.monotonic()
+            raise Stopped(number)
+
+    with handled(stop):
+        yield
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Let the signals wait for the end of the block; processes that it starts never get them."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from pairton import errors
-from pairton._common.signals import blocked
+from pairton._common.parallel import blocked
 from pairton.errors import InputError, MissingExtraError, PairtonError, PairtonWarning
 
 __all__ = ["Limits", "Worker", "pack", "unpack"]

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import click
 
 from pairton._common.atomic import protecting_inputs
-from pairton._common.signals import Stopped, stopping
+from pairton._common.parallel import Stopped, stopping
 from pairton._version import __version__
 from pairton.errors import PairtonError, PairtonWarning, naming_flags, nearest, printable
 

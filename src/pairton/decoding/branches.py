@@ -25,8 +25,9 @@ import numpy.typing as npt
 from pairton.decoding.decodings import LISTED, Decoded, Decoding, Task, register_decoding, whole_event
 from pairton.decoding.exact import Sums, by_layout, unpacked
 from pairton.decoding.graph import masked_tokens
+from pairton.decoding.patterns import exact_limit
 from pairton.decoding.set_sums import log_scores, marginals
-from pairton.decoding.set_tables import exact_limit, hypotheses, set_tables
+from pairton.decoding.set_tables import hypotheses, set_tables
 from pairton.decoding.terms import BRANCH, Outputs
 from pairton.errors import ModelError
 from pairton.topology import Layout, Topology

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from pairton.decoding.decodings import Decoded, Decoding, Task, register_decoding
 from pairton.decoding.graph import masked_tokens
-from pairton.decoding.patterns import LEAST, Question
+from pairton.decoding.patterns import LEAST, Question, allowed_nodes, exact_limit
 from pairton.decoding.set_sums import Best, best, log_normaliser, log_scores, marginals, probabilities
-from pairton.decoding.set_tables import SetTables, allowed_nodes, exact_limit, hypotheses, set_tables
+from pairton.decoding.set_tables import SetTables, hypotheses, set_tables
 from pairton.decoding.terms import BRANCH, Outputs, candidate_scores
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes

@@ -14,28 +14,45 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from itertools import combinations_with_replacement, product
-from math import inf
+from math import comb, factorial, inf, perm, prod
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, nearest, shown
-from pairton.topology import Topology
+from pairton.events.nodes import MOST_OBJECTS
+from pairton.topology import Layout, Topology
 from pairton.topology.vocabulary import parts_of
 
-__all__ = ["ANSWERS", "LEAST", "Pattern", "Plan", "Question", "Spec", "plan_of"]
+__all__ = [
+    "ANSWERS",
+    "LEAST",
+    "MAX_SUMS",
+    "Allowed",
+    "Pattern",
+    "Plan",
+    "Question",
+    "Spec",
+    "allowed_nodes",
+    "count_sums",
+    "exact_limit",
+    "largest_count",
+    "plan_of",
+]
 
 MOST_LISTED = 1000
+MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
 ANSWERS = {
     "event": "the most probable hypothesis: most events right as a whole",
     "particles": "the candidates with the largest sum of probabilities: most particles right",
 }
 LEAST = 0.5  # a candidate of lower probability is more likely absent than present
+Allowed = tuple[tuple[int, ...], ...]  # for each slot the nodes that it may take
 COMPLETE, INCOMPLETE = "complete", "incomplete"  # groups in a prior: patterns with every particle, all others
 
 
@@ -177,6 +194,73 @@ def _times(left: Spec | None, right: Spec | None) -> Spec | None:
 
 def _power(base: Spec | None, degree: int) -> Spec | None:
     return Spec("", base, _power(base, degree - 1), degree) if base and degree > 1 else base
+
+
+# -- which objects, and how many sums ----------------------------------------------------------------------
+
+
+def allowed_nodes(topology: Topology, counts: int | Mapping[str, int] | Sequence[int]) -> Allowed:
+    """For each slot the nodes that it may take: those of its kind.
+
+    >>> from pairton.topology import load_topology
+    >>> allowed_nodes(load_topology("hh4b"), 5)[0]
+    (0, 1, 2, 3, 4)
+    """
+    layout = topology.layout(counts)
+    return tuple(tuple(topology.nodes(slot.kind, layout)) for slot in topology.slots)
+
+
+def exact_limit(topology: Topology, complete_only: bool = False) -> int:
+    """The largest number of objects per kind for which the sums of an event stay within `MAX_SUMS`.
+
+    >>> from pairton.topology import load_topology
+    >>> [exact_limit(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
+    [28, 19, 16]
+    """
+    return largest_count(
+        topology, lambda layout: count_sums(topology, allowed_nodes(topology, layout), complete_only)
+    )
+
+
+def largest_count(topology: Topology, sums: Callable[[Layout], int]) -> int:
+    """The largest number of objects per kind for which `sums` of a layout stays within `MAX_SUMS`."""
+    kinds = topology.object_kinds
+    layouts = {n: topology.layout(dict.fromkeys(kinds, n)) for n in range(1, MOST_OBJECTS // len(kinds) + 1)}
+    return max((count for count, layout in layouts.items() if sums(layout) <= MAX_SUMS), default=0)
+
+
+def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False) -> int:
+    """How many terms the sums over sets have per event: a measure of their cost.
+
+    It is an upper bound if two slots share some of their allowed nodes, but not all.
+
+    >>> from pairton.topology import load_topology
+    >>> tttt = load_topology("tttt_allhad")
+    >>> [count_sums(tttt, allowed_nodes(tttt, n)) for n in (12, 14)]
+    [108251, 753935]
+    """
+    plan = plan_of(topology, complete_only)
+    contents: list[Counter[tuple[int, ...]]] = []  # per factor: number of objects by allowed nodes
+    total = 0
+    for spec in plan.specs:
+        if spec.form:
+            form = topology.forms[spec.form]
+            span = topology.of_type(form.type)[0].span
+            filled = {span[k] for k in form.filled}
+            contents.append(Counter(allowed[slot] for slot in filled))
+            alike = [  # numbers of interchangeable products in the same form
+                Counter(tuple(slot in filled for slot in slots) for slots in group if filled & {*slots})
+                for group in topology.sibling_groups
+                if {slot for slots in group for slot in slots} <= {*span}
+            ]
+            orders = prod(factorial(count) for counts in alike for count in counts.values())
+            total += prod(perm(len(nodes), count) for nodes, count in contents[-1].items()) // orders
+        else:
+            left, right = (contents[plan.number(side)] for side in (spec.left, spec.right))
+            contents.append(left + right)
+            pairs = (comb(len(n), left[n]) * comb(max(len(n) - left[n], 0), right[n]) for n in contents[-1])
+            total += prod(pairs) // spec.degree
+    return total
 
 
 # -- settings of the exact decoding -------------------------------------------------------------------------

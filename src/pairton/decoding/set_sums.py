@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.index_tables import Table, masks_of
-from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
+from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables, Table, masks_of
 from pairton.topology.assignments import canonical
 
 __all__ = [
@@ -161,7 +160,8 @@ def log_sums(
 ) -> Double:
     """(P, B): log of the sum of exp S over the hypotheses of each pattern; -inf where there is none.
 
-    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.decoding.patterns import allowed_nodes
+    >>> from pairton.decoding.set_tables import set_tables
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
     >>> tables = set_tables(ttbar, allowed_nodes(ttbar, 6))
@@ -183,7 +183,8 @@ def marginals(
 ) -> tuple[Double, dict[str, Double]]:
     """`log_sums` (P, B), and the probability (C, B) that each candidate of a form is present in the event.
 
-    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.decoding.patterns import allowed_nodes
+    >>> from pairton.decoding.set_tables import set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")
     >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))
@@ -340,7 +341,8 @@ def best(
 ) -> Best:
     """The k best hypotheses of all patterns, or of some; the rest, if there are fewer, have a score of -inf.
 
-    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.decoding.patterns import allowed_nodes
+    >>> from pairton.decoding.set_tables import set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")
     >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))  # candidates 01, 02, 12, 03, 13, 23

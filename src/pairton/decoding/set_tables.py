@@ -17,54 +17,57 @@ ways than others, the remaining entries are one past the last valid index, where
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import comb, factorial, perm, prod
 from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.index_tables import (
-    Index,
-    Ints,
-    Masks,
-    RowIndex,
-    Table,
-    disjoint,
-    index_table,
-    keys_of,
-    masks_of,
-)
-from pairton.decoding.patterns import Pattern, plan_of
+from pairton.decoding.patterns import MAX_SUMS, Allowed, Pattern, count_sums, plan_of
 from pairton.errors import ModelError
-from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
-from pairton.topology import Form, Layout, Topology
+from pairton.topology import Form, Topology
 from pairton.topology.assignments import canonical, canonical_within, in_use, states
 
 __all__ = [
-    "MAX_SUMS",
     "Candidates",
     "Hypotheses",
     "Leaf",
     "Product",
     "SetTables",
-    "allowed_nodes",
-    "count_sums",
-    "exact_limit",
+    "Table",
     "hypotheses",
-    "largest_count",
+    "masks_of",
     "set_tables",
 ]
 
 KEPT_BYTES = 2**26  # memory for cached tables of all layouts
-MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
-MOST_OBJECTS = 64  # per event: bits of an integer
+BLOCK = 2**17  # pairs of sets that are compared at a time
 
-Allowed = tuple[tuple[int, ...], ...]
+Ints = npt.NDArray[np.integer[Any]]
+Index = npt.NDArray[np.intp]
+Table = npt.NDArray[np.int32]
+Masks = npt.NDArray[np.uint64]  # sets of objects
+
+
+class RowIndex:
+    """Finds rows of integers from -1 to `base` - 1 in a table (C, columns) of different rows."""
+
+    def __init__(self, table: Ints, base: int) -> None:
+        keys = keys_of(table, base)
+        self._base, self.order = base, np.argsort(keys)
+        self._keys = keys[self.order]
+
+    def find(self, rows: Ints) -> Index:
+        """(B,): the number of each row (B, columns) in the table, -1 if it is not there."""
+        if not len(self._keys):
+            return np.full(len(rows), -1)
+        keys = keys_of(rows, self._base)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        same = (self._keys[place] == keys) & ((rows >= -1) & (rows < self._base)).all(axis=1)
+        return np.where(same, self.order[place], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +140,7 @@ class Product:
 class SetTables:
     """Everything that sums over the hypotheses of an event need besides the scores.
 
+    >>> from pairton.decoding.patterns import allowed_nodes
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
     >>> tables = set_tables(ttbar, allowed_nodes(ttbar, 8))
@@ -216,6 +220,7 @@ def hypotheses(
     The pattern is -1 where the assignment uses an object twice, in a slot that cannot take it or with one that
     overlaps, and where a particle is absent but the tables are for complete events.
 
+    >>> from pairton.decoding.patterns import allowed_nodes
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
     >>> tables = set_tables(ttbar, allowed_nodes(ttbar, 6))
@@ -243,73 +248,6 @@ def hypotheses(
             there = there & (index < 0)  # in another form
         valid &= ~there.any(axis=0)
     return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0, part), -1), candidates)
-
-
-# -- which objects, and how many sums ----------------------------------------------------------------------
-
-
-def allowed_nodes(topology: Topology, counts: int | Mapping[str, int] | Sequence[int]) -> Allowed:
-    """For each slot the nodes that it may take: those of its kind.
-
-    >>> from pairton.topology import load_topology
-    >>> allowed_nodes(load_topology("hh4b"), 5)[0]
-    (0, 1, 2, 3, 4)
-    """
-    layout = topology.layout(counts)
-    return tuple(tuple(topology.nodes(slot.kind, layout)) for slot in topology.slots)
-
-
-def exact_limit(topology: Topology, complete_only: bool = False) -> int:
-    """The largest number of objects per kind for which the sums of an event stay within `MAX_SUMS`.
-
-    >>> from pairton.topology import load_topology
-    >>> [exact_limit(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
-    [28, 19, 16]
-    """
-    return largest_count(
-        topology, lambda layout: count_sums(topology, allowed_nodes(topology, layout), complete_only)
-    )
-
-
-def largest_count(topology: Topology, sums: Callable[[Layout], int]) -> int:
-    """The largest number of objects per kind for which `sums` of a layout stays within `MAX_SUMS`."""
-    kinds = topology.object_kinds
-    layouts = {n: topology.layout(dict.fromkeys(kinds, n)) for n in range(1, MOST_NODES // len(kinds) + 1)}
-    return max((count for count, layout in layouts.items() if sums(layout) <= MAX_SUMS), default=0)
-
-
-def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False) -> int:
-    """How many terms the sums over sets have per event: a measure of their cost.
-
-    It is an upper bound if two slots share some of their allowed nodes, but not all.
-
-    >>> from pairton.topology import load_topology
-    >>> tttt = load_topology("tttt_allhad")
-    >>> [count_sums(tttt, allowed_nodes(tttt, n)) for n in (12, 14)]
-    [108251, 753935]
-    """
-    plan = plan_of(topology, complete_only)
-    contents: list[Counter[tuple[int, ...]]] = []  # per factor: number of objects by allowed nodes
-    total = 0
-    for spec in plan.specs:
-        if spec.form:
-            form = topology.forms[spec.form]
-            span = topology.of_type(form.type)[0].span
-            filled = {span[k] for k in form.filled}
-            contents.append(Counter(allowed[slot] for slot in filled))
-            alike = [  # numbers of interchangeable products in the same form
-                Counter(tuple(slot in filled for slot in slots) for slots in group if filled & {*slots})
-                for group in topology.sibling_groups
-                if {slot for slots in group for slot in slots} <= {*span}
-            ]
-            orders = prod(factorial(count) for counts in alike for count in counts.values())
-            total += prod(perm(len(nodes), count) for nodes, count in contents[-1].items()) // orders
-        else:
-            left, right = (contents[plan.number(side)] for side in (spec.left, spec.right))
-            contents.append(left + right)
-            pairs = (comb(len(n), left[n]) * comb(max(len(n) - left[n], 0), right[n]) for n in contents[-1])
-            total += prod(pairs) // spec.degree
-    return total
 
 
 # -- tables ------------------------------------------------------------------------------------------------
@@ -346,12 +284,7 @@ def _make_tables(topology: Topology, allowed: Allowed, complete_only: bool) -> S
             f"{topology.name} with {len(objects)} objects needs {count} sums per event, more than the bound of "
             f"{MAX_SUMS}: keep fewer objects"
         )
-    widest, base = max(len(particle.span) for particle in topology.particles), max(objects, default=0) + 1
-    if base > MOST_OBJECTS or (base + 1) ** widest >= 2**63:  # a candidate is found by one integer
-        raise ModelError(
-            f"{topology.name} has a particle of {widest} slots and {base} objects per event, too many for exact "
-            "sums: split the particle or keep fewer objects"
-        )
+    base = max(objects, default=0) + 1
     candidates: dict[str, Candidates] = {}
     for form in topology.forms.values():
         candidates[form.name] = _candidates(topology, form, allowed, candidates, base)
@@ -416,3 +349,38 @@ def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Produc
     masks, union = np.unique(one[i] | two[j], return_inverse=True)
     ways = index_table(union, i, len(masks), len(one)), index_table(union, j, len(masks), len(two))
     return Product(left, right, power, masks, ways, (Partners(one, two, masks), Partners(two, one, masks)))
+
+
+# -- sets, and tables of indices ------------------------------------------------------------------------------
+
+
+def keys_of(rows: Ints, base: int) -> npt.NDArray[np.int64]:
+    """(C,): one integer that sorts like the row."""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        key = key * (base + 1) + column + 1
+    return key
+
+
+def disjoint(left: Masks, right: Masks) -> tuple[Index, Index]:
+    """The indices of all pairs of disjoint sets, in order."""
+    step = max(1, BLOCK // max(1, len(right)))
+    starts = range(0, max(1, len(left)), step)
+    blocks = [np.nonzero((left[start : start + step, None] & right) == 0) for start in starts]
+    one = [rows + start for start, (rows, _) in zip(starts, blocks, strict=True)]
+    return np.concatenate(one), np.concatenate([columns for _, columns in blocks])
+
+
+def index_table(group: Index, value: Index, n: int, fill: int) -> Table:
+    """(K, n): column g has the values of group g in order, then `fill`."""
+    order, counts = np.argsort(group, kind="stable"), np.bincount(group, minlength=n)
+    place = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((counts.max(initial=0), n), fill, dtype=np.int32)
+    table[place, group[order]] = value[order]
+    return table
+
+
+def masks_of(objects: Ints) -> Masks:
+    """(C,): each row of objects (C, slots) as a set; -1 is none."""
+    bits = np.where(objects >= 0, np.uint64(1) << np.maximum(objects, 0).astype(np.uint64), np.uint64(0))
+    return np.asarray(np.bitwise_or.reduce(bits, axis=1))

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from pairton.decoding.decodings import LISTED, Decoded, Decoding, Step, Task, register_decoding
 from pairton.decoding.graph import visible_tokens
+from pairton.decoding.patterns import Allowed, count_sums, largest_count
 from pairton.decoding.set_sums import best, log_normaliser, log_sums
-from pairton.decoding.set_tables import Allowed, SetTables, count_sums, largest_count, set_tables
+from pairton.decoding.set_tables import SetTables, set_tables
 from pairton.decoding.terms import Outputs, logit_rows, rows_first, summed_logits, triplet_types
 from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Particle, Stage, Topology

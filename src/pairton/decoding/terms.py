@@ -104,7 +104,8 @@ class ScoreTerms(NamedTuple):
 def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
     """The score terms of each type for outputs with `n_nodes` nodes; made once and kept with the tables.
 
-    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.decoding.patterns import allowed_nodes
+    >>> from pairton.decoding.set_tables import set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")
     >>> terms = score_terms(set_tables(hh4b, allowed_nodes(hh4b, 4)), 4)["H"]

@@ -27,8 +27,9 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding.patterns import allowed_nodes
 from pairton.decoding.set_sums import best, log_normaliser, log_sums
-from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
+from pairton.decoding.set_tables import SetTables, set_tables
 from pairton.errors import ModelError
 from pairton.evaluation.registry import register_baseline
 from pairton.evaluation.statistics import weighted_quantile, weighted_ratio

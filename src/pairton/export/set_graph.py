@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from pairton.decoding.index_tables import masks_of
-from pairton.decoding.set_tables import Leaf, SetTables
+from pairton.decoding.set_tables import Leaf, SetTables, masks_of
 from pairton.errors import ModelError
 from pairton.network.torch_set_sums import IMPOSSIBLE, inside, rows_of, totals_of
 

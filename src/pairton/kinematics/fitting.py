@@ -27,8 +27,9 @@ import numpy.typing as npt
 
 from pairton.decoding import Decoded, Outputs
 from pairton.decoding.exact import Sums
+from pairton.decoding.patterns import allowed_nodes
 from pairton.decoding.set_sums import best, marginals
-from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
+from pairton.decoding.set_tables import SetTables, set_tables
 from pairton.errors import EventsError
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes

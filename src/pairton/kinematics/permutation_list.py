@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.patterns import exact_limit
 from pairton.errors import PairtonWarning
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS, accept

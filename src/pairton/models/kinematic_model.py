@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pairton._common.parallel import cores
 from pairton.decoding import Decoded, Outputs
-from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.patterns import exact_limit
 from pairton.events.domain import Domain
 from pairton.events.nodes import Nodes
 from pairton.kinematics.fit_settings import BUILT_IN, FitSettings, load_settings

@@ -77,7 +77,8 @@ def log_sums(
 
     overlaps: (B, N, N), objects that are not in one hypothesis
 
-    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.decoding.patterns import allowed_nodes
+    >>> from pairton.decoding.set_tables import set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")
     >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))
@@ -152,7 +153,8 @@ def log_likelihood(
     """(B,): the log likelihood of one hypothesis per event. Its negative mean is the loss.
 
     >>> import numpy as np
-    >>> from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+    >>> from pairton.decoding.patterns import allowed_nodes
+    >>> from pairton.decoding.set_tables import hypotheses, set_tables
     >>> from pairton.topology import load_topology
     >>> hh4b = load_topology("hh4b")
     >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))

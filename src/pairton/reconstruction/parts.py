@@ -94,18 +94,17 @@ class FinishedPart:
     sha256: str
     columns: tuple[str, ...]
     summary: Summary
-    new: bool  # whether this run has made it
 
     def __len__(self) -> int:
         return self.summary.events
 
     @classmethod
-    def read(cls, path: Path, new: bool = True) -> FinishedPart | None:
+    def read(cls, path: Path) -> FinishedPart | None:
         """A part from its metadata; None if the file is not a part, or damaged."""
         metadata = result_metadata(path) or {}
         try:
             own, summary = metadata["part"], Summary.from_dict(metadata)
-            return cls(path, own["key"], file_sha256(path), tuple(own["columns"]), summary, new)
+            return cls(path, own["key"], file_sha256(path), tuple(own["columns"]), summary)
         except (KeyError, TypeError, ValueError, AttributeError, PairtonError):
             return None
 
@@ -193,12 +192,10 @@ def write_parts(
 
 def make_part(part: Part) -> FinishedPart:
     """Make one part, completely or not at all; this runs on a worker."""
-    required = [f"pairton {part.metadata['pairton_version']}"]
-    installed = [f"pairton {__version__}"]
-    if (engine := part.metadata["model"].get("engine")) is not None:
-        required.append(engine)
-        installed.append(engine_version(engine.partition(" ")[0]))
-    for here, there in zip(installed, required, strict=True):
+    libraries = f"pairton {part.metadata['pairton_version']}", part.metadata["model"].get("engine")
+    for there in filter(None, libraries):
+        library = there.partition(" ")[0]
+        here = f"pairton {__version__}" if library == "pairton" else engine_version(library)
         if here != there:
             raise WorkerError(
                 f"this worker has {here}, but the run was started with {there}: install the same everywhere"
@@ -210,12 +207,10 @@ def make_part(part: Part) -> FinishedPart:
         for window in windows(same_kept(_events(part))):
             writer.write(assigner.run(window))
         assert writer.names is not None  # there is always a window
-        writer.metadata["part"] = {**part.metadata["part"], "columns": writer.names}
+        own = {**part.metadata["part"], "columns": writer.names}
+        writer.metadata["part"] = own
         writer.metadata["inputs"] = [each.file.to_dict() for each in part.segments]
-    done = FinishedPart.read(part.path)
-    if done is None:
-        raise OutputError(f"{part.path}: cannot be read after it was written: check the disk")
-    return done
+    return FinishedPart(part.path, own["key"], file_sha256(part.path), tuple(writer.names), writer.summary)
 
 
 def _events(part: Part) -> Iterator[Events]:
@@ -322,7 +317,7 @@ def _keep(folder: Path, plan: list[Part], resume: bool, force: bool) -> dict[Pat
             path.unlink()
     if not resume:
         return {}
-    found = {path: FinishedPart.read(path, new=False) for path in existing if path in keys}
+    found = {path: FinishedPart.read(path) for path in existing if path in keys}
     return {path: done for path, done in found.items() if done is not None and done.key == keys[path]}
 
 

@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from pairton.decoding import Predict, decode
 from pairton.decoding.graph import MASKED
+from pairton.decoding.patterns import allowed_nodes
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
-from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+from pairton.decoding.set_tables import hypotheses, set_tables
 from pairton.decoding.terms import candidate_scores
 from pairton.decoding.views import view_of
 from pairton.evaluation.scores import matches

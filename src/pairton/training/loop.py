@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairton._common.signals import handled
+from pairton._common.parallel import handled
 from pairton.errors import TrainingError
 from pairton.models.storage import ModelInfo, read_info, save_model
 from pairton.network import Network

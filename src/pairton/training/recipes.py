@@ -12,7 +12,7 @@ from msgspec import Meta
 from torch.nn import ModuleDict
 
 from pairton._common.configuration import check_keys, configure, read_yaml
-from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.patterns import exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.decoding.views import PRESENCE
 from pairton.errors import ConfigError, PairtonWarning, shown

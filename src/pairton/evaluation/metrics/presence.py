@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.patterns import plan_of
-from pairton.decoding.set_tables import allowed_nodes, set_tables
+from pairton.decoding.patterns import allowed_nodes, plan_of
+from pairton.decoding.set_tables import set_tables
 from pairton.evaluation.evaluation import Table
 from pairton.evaluation.metrics.probabilities import GRID
 from pairton.evaluation.plots import (

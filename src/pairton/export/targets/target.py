@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
-from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.patterns import exact_limit
 from pairton.decoding.views import PRESENCE
 from pairton.errors import ConfigError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes

@@ -10,15 +10,8 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from pairton.decoding.set_tables import (
-    MAX_SUMS,
-    Hypotheses,
-    SetTables,
-    allowed_nodes,
-    count_sums,
-    hypotheses,
-    set_tables,
-)
+from pairton.decoding.patterns import MAX_SUMS, allowed_nodes, count_sums
+from pairton.decoding.set_tables import Hypotheses, SetTables, hypotheses, set_tables
 from pairton.errors import ConfigError
 from pairton.network import Network
 from pairton.network.torch_set_sums import candidate_scores, log_likelihood
