@@ -267,7 +267,7 @@ def test_commands_show_and_export_folds(folder, command, monkeypatch, capsys, de
     assert command("reconstruct", tmp_path / "in.h5", "-o", tmp_path / "out.h5", "--model", folder) == 0
     capsys.readouterr()
     assert command("inspect", tmp_path / "out.h5") == 0
-    assert "fold 1" in capsys.readouterr().out
+    assert "folds: [" in capsys.readouterr().out
 
 
 def test_what_is_no_model_in_folds_is_said(folder):
