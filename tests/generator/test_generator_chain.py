@@ -188,14 +188,14 @@ def test_the_score_passes_its_points_as_often_as_the_card_says(card):
     rng = np.random.default_rng(8)
     n = 400_000
     for row, flavour in enumerate(card.btag.working_points):
-        score = card.btag.score(np.full(n, row), rng.random(n))
+        score = card.btag.points.score(np.full(n, row), rng.random(n))
         assert 0 <= score.min() < score.max() <= 1
         for point, efficiency in zip(card.btag.working_points[0], flavour, strict=True):
             passed = (score > 1 - point).mean()
             assert passed == pytest.approx(efficiency, abs=4 * np.sqrt(efficiency / n)), (row, point)
     # rising with the rank of a jet among its flavour, and b always the highest
     rank = np.linspace(0.001, 0.999, 500)
-    scores = np.array([card.btag.score(np.full(500, row), rank) for row in range(3)])
+    scores = np.array([card.btag.points.score(np.full(500, row), rank) for row in range(3)])
     assert np.all(np.diff(scores, axis=1) < 0)
     assert np.all(np.diff(scores, axis=0) < 0)
 
@@ -302,11 +302,11 @@ def test_jets_within_the_selection_are_matched_as_if_there_were_no_others():
     slots = slot_entries(record, load_topology("ttbar_allhad"))
     # the soft jet is nearer to the quark at 3.0, but the hard one has it; at 2.0 and 0.0 there are only soft ones
     events = at([3.1, 3.0, 2.1, 0.1], pt=[50.0, 22.0, 22.0, 22.0])
-    assert match(events, record, slots, 0.4)[0].tolist() == [0, 2, 3, -1, -1, -1]
+    assert match(events, record, slots, {"jet": 0.4})[0].tolist() == [0, 2, 3, -1, -1, -1]
     forward = at([0.1, 0.05], eta=[0.0, 2.6])
-    assert match(forward, record, slots, 0.4)[0].tolist() == [-1, -1, 0, -1, -1, -1]
+    assert match(forward, record, slots, {"jet": 0.4})[0].tolist() == [-1, -1, 0, -1, -1, -1]
     none = np.full((1, 6), -1)  # quarks that are missing, not the last entry of the record
-    assert match(at([0.1]), record, none, 0.4)[0].tolist() == [-1] * 6
+    assert match(at([0.1]), record, none, {"jet": 0.4})[0].tolist() == [-1] * 6
 
 
 def test_what_is_kept():

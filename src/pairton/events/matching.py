@@ -164,12 +164,12 @@ def match_slots(
     eta: npt.NDArray[Any],
     phi: npt.NDArray[Any],
     passes: Mapping[str, ak.Array] | None = None,
-    radius: float | None = None,
+    radii: Mapping[str, float] | None = None,
 ) -> npt.NDArray[np.int32]:
     """(B, S): the position of each slot's object among those of its kind, -1 for none; see `match`.
 
     `eta` and `phi` (B, S) are directions of particles of the hard process, NaN for none. `passes` limits the
-    objects. Each kind has its own radius, unless one is given.
+    objects. `radii` replaces the match radius of kinds.
 
     A particle that may be merged is so if one object is the nearest of its kind to all its quarks, and to no other
     ones. Its other slots are then empty.
@@ -179,11 +179,10 @@ def match_slots(
     for kind in topology.object_kinds:
         slots = [slot.index for slot in topology.slots if slot.kind == kind and not slot.merged]
         used = None if passes is None else passes[kind]
-        matched[:, slots] = match(
-            objects[kind], eta[:, slots], phi[:, slots], radius or KINDS[kind].match_radius, used
-        )
+        radius = (radii or {}).get(kind, KINDS[kind].match_radius)
+        matched[:, slots] = match(objects[kind], eta[:, slots], phi[:, slots], radius, used)
         if any(slot.kind == kind and slot.merged for slot in topology.slots):
-            large[kind] = match(objects[kind], eta, phi, KINDS[kind].match_radius, used, shared=True)
+            large[kind] = match(objects[kind], eta, phi, radius, used, shared=True)
     for particle in topology.particles if large else ():  # parents first: the highest one is merged
         if particle.merged_slot >= 0:
             claim = large[topology.slots[particle.merged_slot].kind]

@@ -18,7 +18,19 @@ from pairton._common.configuration import configure, parse_yaml, read_text
 from pairton.errors import ConfigError, nearest
 from pairton.events.tags import FLAVOURS, TagTable, parse_table
 
-__all__ = ["BTag", "Calorimeter", "Card", "Field", "Grid", "Jets", "Leptons", "Rings", "load_card", "parse_card"]
+__all__ = [
+    "BTag",
+    "Calorimeter",
+    "Card",
+    "FatJets",
+    "Field",
+    "Grid",
+    "Jets",
+    "Leptons",
+    "Rings",
+    "load_card",
+    "parse_card",
+]
 
 CARDS = Path(__file__).parent / "cards"
 SCORE_CUTS = np.array([0.02, *np.arange(1, 20) / 20, 0.98])
@@ -183,19 +195,59 @@ class Curve(Struct, frozen=True):
 
 
 class Points(Struct, frozen=True):
-    """The efficiencies of each flavour at the working points of the score, falling."""
+    """The efficiencies of each class of jets at the working points of a score, falling; first the signal."""
+
+    def __post_init__(self) -> None:
+        for name, row in zip(self.__struct_fields__, astuple(self), strict=True):
+            falls = all(high > low for high, low in pairwise((1.0, *row)))
+            if not 0 < len(row) == len(astuple(self)[0]) or not falls or row[-1] <= 0:
+                raise ValueError(
+                    f"{name} is {list(row)}, but must fall between 1 and 0, with as many points for each flavour"
+                )
+
+    def score(self, row: Ints, quantile: Floats, signal: int = 0) -> Floats:
+        """The score that a fraction `quantile` of the jets of a class exceeds; `row` is the class of each jet.
+
+        For the signal the score is 1 - quantile, and so uniform. For others, the logarithm of the efficiency is
+        interpolated linearly between working points, and extrapolated beyond the last.
+        """
+        scores = 1 - quantile
+        for other in set(range(len(astuple(self)))) - {signal}:
+            of_class = row == other
+            at, log = self._curve(other, signal)
+            scores[of_class] = np.interp(-np.log(np.maximum(quantile[of_class], 1e-300)), log, at)
+        return np.asarray(scores)
+
+    def efficiency(self, row: int, scores: Floats, signal: int = 0) -> Floats:
+        """The share of the jets of a class that exceed scores; the inverse of `score`."""
+        at, log = self._curve(row, signal)
+        share = 1 - scores if row == signal else np.exp(-np.interp(scores, at, log))
+        return np.clip(share, 1e-9, 0.9999)  # neither 0 nor 1, for the logarithms of a table
+
+    def _curve(self, row: int, signal: int) -> tuple[Floats, Floats]:
+        """Scores, and minus the logarithm of the share of the jets of a class that exceed them."""
+        points = np.array(astuple(self))
+        at = np.concatenate([[0.0], 1 - points[signal], [1.0]])
+        log = np.concatenate([[0.0], -np.log(points[row])])
+        slope = (log[-1] - log[-2]) / (at[-2] - at[-3])
+        return at, np.append(log, log[-1] + slope * (1 - at[-2]))
+
+
+class FlavourPoints(Points, frozen=True):
+    """Working points of the b tag."""
 
     b: tuple[float, ...]
     c: tuple[float, ...]
     light: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        for name, row in zip(self.__struct_fields__, astuple(self), strict=True):
-            falls = all(high > low for high, low in pairwise((1.0, *row)))
-            if not 0 < len(row) == len(self.b) or not falls or row[-1] <= 0:
-                raise ValueError(
-                    f"{name} is {list(row)}, but must fall between 1 and 0, with as many points for each flavour"
-                )
+
+class LargePoints(Points, frozen=True):
+    """Working points of a tagger of large jets."""
+
+    top: tuple[float, ...]
+    wz: tuple[float, ...]
+    hbb: tuple[float, ...]
+    other: tuple[float, ...]
 
 
 class BTag(Struct, frozen=True, dict=True):
@@ -207,7 +259,7 @@ class BTag(Struct, frozen=True, dict=True):
     b: Curve
     c: Curve
     light: Curve
-    points: Points
+    points: FlavourPoints
 
     @cached_property
     def working_points(self) -> Floats:
@@ -219,31 +271,30 @@ class BTag(Struct, frozen=True, dict=True):
         offset, slope, a, b, c = np.array([astuple(curve) for curve in (self.b, self.c, self.light)])[flavour].T
         return np.asarray(offset + slope * pt + a * np.tanh(b * pt) / (1 + c * pt), dtype=np.float64)
 
-    def score(self, flavour: Ints, quantile: Floats) -> Floats:
-        """The score that a fraction `quantile` of the jets of a flavour exceeds.
 
-        For b jets the score is 1 - quantile, and so uniform. For c and light jets, the logarithm of the efficiency
-        is interpolated linearly between working points, and extrapolated beyond the last.
-        """
-        scores = 1 - quantile
-        for row in (1, 2):
-            of_flavour = flavour == row
-            at, log = self._score_curve(row)
-            scores[of_flavour] = np.interp(-np.log(np.maximum(quantile[of_flavour], 1e-300)), log, at)
-        return np.asarray(scores)
+class SoftDrop(Struct, frozen=True):
+    """Grooming: soft branches with z < cut (dR / radius)^beta are dropped."""
 
-    def score_efficiency(self, row: int, scores: Floats) -> Floats:
-        """The share of the jets of a flavour that exceed scores; the inverse of `score`."""
-        at, log = self._score_curve(row)
-        share = 1 - scores if row == 0 else np.exp(-np.interp(scores, at, log))
-        return np.clip(share, 1e-9, 0.9999)  # neither 0 nor 1, for the logarithms of a table
+    cut: Part
+    beta: float
 
-    def _score_curve(self, row: int) -> tuple[Floats, Floats]:
-        """Scores, and minus the logarithm of the share of the jets of a flavour that exceed them."""
-        at = np.concatenate([[0.0], 1 - self.working_points[0], [1.0]])
-        log = np.concatenate([[0.0], -np.log(self.working_points[row])])
-        slope = (log[-1] - log[-2]) / (at[-2] - at[-3])
-        return at, np.append(log, log[-1] + slope * (1 - at[-2]))
+
+class Taggers(Struct, frozen=True):
+    """Independent taggers of large jets, each with the efficiencies of all classes."""
+
+    top: LargePoints
+    wz: LargePoints
+    hbb: LargePoints
+
+
+class FatJets(Struct, frozen=True):
+    """Large jets: clustering, grooming, cuts on those that are stored, and taggers."""
+
+    radius: AboveZero
+    pt: Number  # GeV, after the scale of jets
+    abs_eta: Number
+    soft_drop: SoftDrop
+    taggers: Taggers
 
 
 class Matching(Struct, frozen=True):
@@ -270,6 +321,7 @@ class Card(Struct, frozen=True):
     jets: Jets
     btag: BTag
     matching: Matching
+    fatjets: FatJets | None = None
     text: str = ""  # the file as read, for the metadata
 
     def __post_init__(self) -> None:
@@ -289,7 +341,7 @@ class Card(Struct, frozen=True):
         >>> load_card("atlas").tag_table().to_dict() == load_table("generator_score").to_dict()
         True
         """
-        rows = {name: self.btag.score_efficiency(row, SCORE_CUTS) for row, name in enumerate(FLAVOURS)}
+        rows = {name: self.btag.points.efficiency(row, SCORE_CUTS) for row, name in enumerate(FLAVOURS)}
         raw = {
             "name": "generator_score",
             "field": "score",

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["MOST_DECAYS", "MOST_TRIES", "Filter", "Vetoes", "make_hook", "split_lines"]
 
-OWN = re.compile(r"\s*Pairton:(leptons|jets|bjets)\s*=\s*(\d+)\s*")
+OWN = re.compile(r"\s*Pairton:(leptons|jets|bjets|harder)\s*=\s*(\d+)\s*")
 MOST_DECAYS = 10_000  # W decays drawn per event before we give up on Pairton:leptons
 MOST_TRIES = 1_000_000  # vetoed events in a row (minutes) before we give up on Pairton:jets and Pairton:bjets
 
@@ -45,13 +45,14 @@ class Vetoes:
     leptons: int | None = None  # exact number of charged leptons from W decays
     jets: int = 0  # least number of jets of partons
     bjets: int = 0  # least number of jets of partons with a b quark
+    harder: int = 0  # cross sections are multiplied by this power of the transverse mass, without event weights
 
 
 def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes]:
     """Split off the lines that start with `Pairton:`. Return the others, and the vetoes that those lines change.
 
     >>> split_lines(["HardQCD:all = on", "Pairton:jets = 5", "Pairton:jets = 6"], Vetoes())
-    (['HardQCD:all = on'], Vetoes(quarks=None, leptons=None, jets=6, bjets=0))
+    (['HardQCD:all = on'], Vetoes(quarks=None, leptons=None, jets=6, bjets=0, harder=0))
     """
     others = []
     for line in lines:
@@ -92,6 +93,16 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
             self.passed: list[int] = []  # `tried` at each event that passed all vetoes
             self.weights: list[float] = []
             self.weight: Callable[[], float] = lambda: float(pythia.infoPython().weight())  # of this event
+
+        # -- before the hard process
+
+        def canModifySigma(self) -> bool:
+            return vetoes.harder > 0
+
+        def multiplySigmaBy(self, process: Any, space: Any, in_event: bool) -> float:
+            del process, in_event
+            pair = space.pTHat() ** 2 + (space.s3 + space.s4) / 2
+            return float((pair if space.pTHat() else space.sHat()) ** (vetoes.harder / 2))
 
         # -- before the shower
 

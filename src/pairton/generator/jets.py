@@ -14,7 +14,19 @@ from pairton.generator.card import BTag, Jets
 from pairton.generator.detector import Momenta
 from pairton.generator.pythia import Record
 
-__all__ = ["directions", "find_jets", "flavours", "has_near", "holds_quark", "scale", "tags"]
+__all__ = [
+    "calibrated",
+    "cluster",
+    "directions",
+    "find_jets",
+    "flavours",
+    "has_near",
+    "holds_quark",
+    "import_fastjet",
+    "scale",
+    "softest",
+    "tags",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -23,9 +35,10 @@ Directions = tuple[Ints, Floats, Floats]  # event, eta and phi of entries that a
 
 B, C, LIGHT = 0, 1, 2
 CODES = np.array([5, 4, 0])
+MOMENTUM = ("px", "py", "pz", "E")
 
 
-def _fastjet() -> Any:
+def import_fastjet() -> Any:
     try:
         import fastjet
     except ImportError as error:
@@ -46,27 +59,39 @@ def scale(pt: Floats, eta: Floats, terms: tuple[float, float]) -> Floats:
 def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
     """Jets of `n_events` events after scale and cuts, by falling pT: pt, eta, phi, energy, and `raw`, the pT
     before the scale."""
-    fastjet = _fastjet()
+    sequence = cluster(inputs, n_events, settings.radius)
+    raw = sequence.inclusive_jets(min_pt=softest(settings.scale, settings.pt, settings.abs_eta))
+    return calibrated(raw, settings.scale, settings.pt, settings.abs_eta)
+
+
+def cluster(inputs: Momenta, n_events: int, radius: float) -> Any:
+    """FastJet's anti-kt clustering of `n_events` events."""
+    fastjet = import_fastjet()
     columns = {"px": inputs.px, "py": inputs.py, "pz": inputs.pz, "E": inputs.energy}
     counts = np.bincount(inputs.event, minlength=n_events)
     ragged = ak.unflatten(ak.zip(columns, with_name="Momentum4D"), counts)
-    definition = fastjet.JetDefinition(fastjet.antikt_algorithm, settings.radius)
-    raw = fastjet.ClusterSequence(ragged, definition).inclusive_jets(min_pt=_softest(settings))
-    event = np.repeat(np.arange(n_events), np.asarray(ak.num(raw, axis=1)))
-    jets = Momenta(event, *(np.asarray(ak.flatten(raw[name])) for name in ("px", "py", "pz", "E")))
-    eta, factor = jets.eta, scale(jets.pt, jets.eta, settings.scale)
+    return fastjet.ClusterSequence(ragged, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
+
+
+def calibrated(raw: ak.Array, terms: tuple[float, float], least_pt: float, abs_eta: float) -> ak.Array:
+    """Jets of the clustering after scale and cuts, by falling pT: pt, eta, phi, energy, `raw`, the pT before the
+    scale, and further fields."""
+    event = np.repeat(np.arange(len(raw)), np.asarray(ak.num(raw, axis=1)))
+    jets = Momenta(event, *(np.asarray(ak.flatten(raw[name])) for name in MOMENTUM))
+    eta, factor = jets.eta, scale(jets.pt, jets.eta, terms)
     pt = factor * jets.pt
-    kept = np.flatnonzero((pt > settings.pt) & (np.abs(eta) < settings.abs_eta))
+    kept = np.flatnonzero((pt > least_pt) & (np.abs(eta) < abs_eta))
     kept = kept[np.lexsort((-pt[kept], event[kept]))]
     stored = {"pt": pt, "eta": eta, "phi": jets.phi, "energy": factor * jets.energy, "raw": jets.pt}
-    flat = ak.zip({name: values[kept] for name, values in stored.items()})
-    return ak.unflatten(flat, np.bincount(event[kept], minlength=n_events))
+    further = {name: np.asarray(ak.flatten(raw[name])) for name in ak.fields(raw) if name not in MOMENTUM}
+    flat = ak.zip({name: values[kept] for name, values in {**stored, **further}.items()})
+    return ak.unflatten(flat, np.bincount(event[kept], minlength=len(raw)))
 
 
-def _softest(settings: Jets) -> float:
+def softest(terms: tuple[float, float], least_pt: float, abs_eta: float) -> float:
     """The lowest raw pT that the scale, which only raises pT, can lift over the cut: pT'^2 = a^2 pT + pT^2."""
-    most = max(abs(settings.scale[0] + settings.scale[1] * eta) for eta in (0.0, settings.abs_eta))
-    return 0.999 * float(np.sqrt(most**4 / 4 + settings.pt**2) - most**2 / 2)
+    most = max(abs(terms[0] + terms[1] * eta) for eta in (0.0, abs_eta))
+    return 0.999 * float(np.sqrt(most**4 / 4 + least_pt**2) - most**2 / 2)
 
 
 def directions(jets: ak.Array) -> Directions:
@@ -121,7 +146,7 @@ def tags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generato
     quantile[np.abs(eta) > settings.abs_eta] = 1.0
     columns = {
         "btag": quantile < settings.efficiency(flavour, pt),
-        "score": settings.score(flavour, quantile),
+        "score": settings.points.score(flavour, quantile),
         "tagbin": 1 + (quantile[:, None] < settings.working_points[flavour]).sum(axis=1),
         "flavour": CODES[flavour],
     }

@@ -26,6 +26,8 @@ from pairton.topology import Topology
 
 __all__ = [
     "MAX_SEED",
+    "OUTGOING",
+    "RESONANCE",
     "LHEFile",
     "Processes",
     "PythiaRun",
@@ -40,6 +42,7 @@ MAX_SEED = 900_000_000  # Pythia's limit; 0 would mean the time of day
 ALL_USED = (3, 4)  # weight strategies of Les Houches files, without sign, in which Pythia uses every event
 BLOCK = re.compile(rb"\s*<(init|event)[\s>]")  # of a Les Houches file, but not <initrwgt>, <eventgroup>
 MOST_LINE = 2**16  # bytes of a line of a Les Houches file that are read at once
+RESONANCE, OUTGOING = 22, 23  # status codes, without sign, of the hard process
 WEIGHTED = ("PhaseSpace:bias2Selection", "Enhancements:doEnhance")  # flags that give events weights
 
 
