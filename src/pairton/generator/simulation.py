@@ -150,8 +150,8 @@ def true_neutrinos(record: Record, topology: Topology, slots: Ints) -> dict[str,
     """Columns of the truth that objects do not show, in GeV; NaN if the hard process lacks the particle.
 
     `neutrino_px` and so on are the sum over the neutrinos of the hard process. If the topology solves for
-    neutrinos, `tl1_neutrino_px` and so on are the one below tl1. Then, and if particles may be merged, `tl1_true_pt`
-    is the pT of a root particle as it decays, and `tt_true_mass` the mass of a system of root particles.
+    neutrinos, `tl1_neutrino_px` and so on are the one below tl1. Then, and if particles may be merged,
+    `tl1_true_pt` is the pT of a root particle as it decays, and `tt_true_mass` the mass of a system of roots.
     """
     hard = np.flatnonzero((np.abs(record.status) == OUTGOING) & np.isin(np.abs(record.code), NEUTRINOS))
     columns = {f"neutrino_{name}": _added(record, hard, name) for name in ("px", "py", "pz")}
