@@ -25,7 +25,9 @@ def test_shipped_topologies():
     }
     assert sizes == {
         "hh4b": (2, 4, 8),
+        "hh4b_boosted": (2, 6, 8),
         "ttbar_allhad": (4, 6, 8),
+        "ttbar_allhad_boosted": (4, 10, 8),
         "ttbar_dilep": (2, 4, 2),
         "ttbar_semilep": (3, 5, 2),
         "tth_allhad": (5, 8, 16),
@@ -61,7 +63,9 @@ def test_default_stages():
     stages = {name: [str(s) for s in load_topology(name).stages] for name in builtin_topologies()}
     assert stages == {
         "hh4b": ["H", "H"],
+        "hh4b_boosted": ["H", "H"],
         "ttbar_allhad": ["W", "W", "t + t"],
+        "ttbar_allhad_boosted": ["W", "W", "t + t"],
         "ttbar_dilep": ["tl", "tl"],
         "ttbar_semilep": ["W or tl", "W or tl", "t"],
         "tth_allhad": ["W or H", "W or H", "W or H", "t + t"],
@@ -294,7 +298,9 @@ def test_bins_of_results():
     assert bin_names(parse_topology(topology.to_dict())) == bin_names(topology)
     assert {name: bin_names(load_topology(name)) for name in builtin_topologies()} == {
         "hh4b": ("4", "5", "6+"),
+        "hh4b_boosted": ("0-3", "4", "5", "6+"),
         "ttbar_allhad": ("6", "7", "8+"),
+        "ttbar_allhad_boosted": ("0-3", "4-5", "6-7", "8+"),
         "ttbar_dilep": ("2", "3", "4+"),
         "ttbar_semilep": ("4", "5", "6", "7+"),
         "tth_allhad": ("8", "9", "10+"),
