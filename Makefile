@@ -18,7 +18,7 @@ lint: $(TEST)/installed
 
 # the pages of docs/ as a site in site/; a broken link or reference is an error. To look at it: python -m http.server -d site
 docs: $(TEST)/installed
-	NO_MKDOCS_2_WARNING=1 $(TEST)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(TEST)/bin/mkdocs build --strict
 
 test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long" -n 2 $(PYTEST)

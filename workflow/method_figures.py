@@ -1,4 +1,4 @@
-"""Draws the two figures of docs/method.md, from the sample events and the default model.
+"""Draws the figures of docs/method.md, from the sample events and the default model.
 
 python workflow/method_figures.py [FOLDER]
 """
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import pairton
+from pairton.decoding.graph import EDGE, NO_EDGE, adjacency, visible_tokens
 from pairton.evaluation.scores import score
 from pairton.events.nodes import Nodes
 from pairton.models.model import Model, load_model
@@ -53,6 +54,38 @@ def graph(model: Model, events: pairton.Events, path: Path) -> None:
     axes.set_xlabel(r"$\eta$")
     axes.set_ylabel(r"$\phi$")
     axes.legend(loc="lower right")
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def states(events: pairton.Events, path: Path) -> None:
+    """Draw the tokens of one event at the levels of masking, and the truth behind them."""
+    topology, n_nodes = events.topology, int(events.n_jets[0])
+    mask = np.ones((1, n_nodes), dtype=bool)
+    hidden, _ = adjacency(topology, events.truth, mask)
+    columns = [
+        (title, visible_tokens(topology, events.truth, level[:1], mask))
+        for title, level in zip(("nothing revealed", "one W revealed", "both W revealed"), topology.levels, strict=False)
+    ]
+    colours = {"W": BLUE, "t": ORANGE}
+    figure, axes = plt.subplots(2, len(columns), figsize=(7.2, 4.7), layout="constrained")
+    for column, (title, tokens) in enumerate(columns):
+        axes[0, column].set_title(title, fontsize=11)
+        for row, name in enumerate(topology.types):
+            axis = axes[row, column]
+            for (i, j), token in np.ndenumerate(tokens[0, row]):
+                colour = {EDGE: colours[name], NO_EDGE: "#d3d7dd"}.get(int(token), "white")
+                axis.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=1))
+                if colour == "white":
+                    mark = "?" if hidden[0, row, i, j] != EDGE else "×"
+                    dark = "black" if mark == "×" else GREY
+                    axis.annotate(mark, (j, i), ha="center", va="center", fontsize=8, color=dark)
+            axis.set(xlim=(-0.5, n_nodes - 0.5), ylim=(n_nodes - 0.5, -0.5), aspect="equal")
+            axis.set_xticks(range(n_nodes))
+            axis.set_yticks(range(n_nodes))
+            axis.tick_params(length=0, labelsize=7)
+            if column == 0:
+                axis.set_ylabel(name, fontsize=14, rotation=0, labelpad=14, color=colours[name])
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -102,6 +135,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     model, events = load_model("ttbar_allhad"), pairton.read("sample:ttbar_allhad")
     graph(model, events[EVENT : EVENT + 1], folder / "method_graph.png")
+    states(events[EVENT : EVENT + 1], folder / "method_states.png")
     calibration(model, events, folder / "method_calibration.png")
 
 

@@ -255,11 +255,12 @@ def test_the_reference_has_every_public_name():
     assert [name for name in wanted if f"::: pairton.{name}\n" not in page] == []
 
 
-def test_the_guide_for_contributors_names_what_exists():
-    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+@pytest.mark.parametrize(("page", "least"), [("CONTRIBUTING.md", 30), ("docs/method.md", 10)])
+def test_tables_name_modules_and_functions_that_exist(page, least):
+    guide = (ROOT / page).read_text("utf-8")
     rows = [row for row in guide.splitlines() if row.startswith("| ")]
     modules = {name for row in rows for name in re.findall(r"`((?:\w+/)*\w+\.py)`", row) if "/" in name}
-    assert len(modules) > 30
+    assert len(modules) > least
     assert [name for name in modules if not (ROOT / "src/pairton" / name).is_file()] == []
     for module, names in re.findall(r"`((?:\w+/)+\w+\.py)`: ((?:`[\w.]+`(?:, )?)+)", guide):
         text = (ROOT / "src/pairton" / module).read_text("utf-8")

@@ -14,6 +14,8 @@ from plan import RECIPES, Study
 
 __all__ = ["commands", "evaluation", "flow", "overview", "probabilities", "study"]
 
+SIGNS = {"reproduced": "the paper's sign", "refuted": "the other sign"}
+
 # -- models ------------------------------------------------------------------------------------------------
 
 
@@ -84,7 +86,7 @@ def study(page: Page, results: Results, study: Study) -> str:
     shown = plan.train_command(first), plan.answer_command(first), str(found.raw["command"])
     pooled = seed_spread(results, rows)
     differences = _differences(results, study, rows)
-    words = [line[-1].removesuffix(" with one seed") for line in differences]
+    words = [line[-1] for line in differences]
     return page.render(
         "study",
         results=results,
@@ -181,10 +183,11 @@ def _differences(results: Results, study: Study, rows: Sequence[Row]) -> list[li
             results.log(f"{study.name}: {first.name} and {second.name} were not evaluated on the same events")
             continue
         word = verdict(found, expected=study.published and study.against is None)
-        unsure = " with one seed" if pooled is None and abs(found.significance) >= RESOLVED else ""
+        if pooled is None and abs(found.significance) >= RESOLVED:  # a word that claims needs a spread over seeds
+            word = f"{SIGNS.get(word, word)}; one seed, no spread known"
         difference = signed(found.difference, found.deviation)
         names = f"{first.label} − {second.label}"
-        lines.append([names, difference, f"{abs(found.significance):.1f} σ", f"{word}{unsure}"])
+        lines.append([names, difference, f"{abs(found.significance):.1f} σ", word])
     return lines
 
 
