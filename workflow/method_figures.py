@@ -65,7 +65,9 @@ def states(events: pairton.Events, path: Path) -> None:
     hidden, _ = adjacency(topology, events.truth, mask)
     columns = [
         (title, visible_tokens(topology, events.truth, level[:1], mask))
-        for title, level in zip(("nothing revealed", "one W revealed", "both W revealed"), topology.levels, strict=False)
+        for title, level in zip(
+            ("nothing revealed", "one W revealed", "both W revealed"), topology.levels, strict=False
+        )
     ]
     colours = {"W": BLUE, "t": ORANGE}
     figure, axes = plt.subplots(2, len(columns), figsize=(7.2, 4.7), layout="constrained")
