@@ -248,9 +248,7 @@ def test_events_need_objects_for_some_form_of_each_particle():
 
 def test_what_knows_products_only_says_so():
     nodes = event_of([(0.0, 0.0)] * 4, [(1.5, 0.0)])
-    with pytest.raises(
-        ConfigError, match="steps decoding knows particles by their products only, but H of x may be"
-    ):
+    with pytest.raises(ConfigError, match="steps decoding knows particles by their products only, but H of x"):
         decode(lambda nodes, tokens: {}, HH, nodes, decoding="steps")
 
 

@@ -3,26 +3,22 @@
 Those of decoding, likelihood and metrics that need a slow transcription are in the tests of these modules.
 """
 
-import io
-
 import awkward as ak
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pairton._common.worker import pack, unpack
-from pairton.decoding.graph import adjacency, visible_tokens
+from pairton.decoding.graph import adjacency
 from pairton.evaluation.scores import efficiencies
 from pairton.events import SPLITS, Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.objects import make_jets
-from pairton.formats.isolation import events_from_plain, events_to_plain
 from pairton.reconstruction.assigner import windows
 from pairton.topology import load_topology
-from pairton.topology.assignments import canonical, present
+from pairton.topology.assignments import canonical
 from pairton.topology.extras import bin_names
 
 TOPOLOGIES = tuple(load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad"))
@@ -102,17 +98,6 @@ def test_preparation_orders_jets_and_says_where_they_were(found):
     assert (accepted.status[found.status == Status.BAD_OBJECT] == Status.BAD_OBJECT).all()
 
 
-@quick
-@given(events())
-def test_events_pass_between_processes_unchanged(found):
-    stream = io.BytesIO()
-    pack(stream, events_to_plain(found))
-    stream.seek(0)
-    again = events_from_plain(unpack(stream), found.topology)
-    assert str(listed(again)) == str(listed(found))
-    assert again.columns["run"].tolist() == found.columns["run"].tolist()
-
-
 # -- graph -------------------------------------------------------------------------------------------------
 
 
@@ -147,36 +132,6 @@ def test_matrices_are_symmetric_and_follow_the_jets(topology, seed):
     np.testing.assert_array_equal(moved, edges[:, :, order][:, :, :, order])
 
 
-@quick
-@given(topologies, seeds, st.data())
-def test_tokens_never_say_more_than_is_revealed(topology, seed, data):
-    given_, mask = assignments(topology, 4, seed, missing=0)
-    n = len(topology.particles)
-    revealed = data.draw(arrays.arrays(bool, (4, n)))
-    for particle in topology.particles:  # a particle is revealed with its children
-        for child in particle.children:
-            revealed[:, child] |= revealed[:, particle.index]
-    tokens = visible_tokens(topology, given_, revealed, mask)
-    edges, _ = adjacency(topology, given_, mask)
-    assert set(np.unique(tokens)) <= {0, 1, 2}
-    assert (edges[tokens == 1]).all()
-    nothing = visible_tokens(topology, given_, np.zeros_like(revealed), mask)
-    off = ~np.eye(mask.shape[1], dtype=bool)
-    assert (nothing[:, :, off] == 2).all()
-    everything = visible_tokens(topology, given_, np.ones_like(revealed), mask)
-    np.testing.assert_array_equal((everything == 1)[:, :, off], edges[:, :, off].astype(bool))
-
-
-@quick
-@given(topologies, seeds)
-def test_complete_is_a_matter_of_the_particle_s_own_jets(topology, seed):
-    given_, _ = assignments(topology, 6, seed, missing=0.3)
-    found = present(topology, given_)
-    for particle in topology.particles:
-        expected = (given_[:, list(particle.slots)] >= 0).all(axis=1)
-        np.testing.assert_array_equal(found[:, particle.index], expected)
-
-
 # -- metrics -----------------------------------------------------------------------------------------------
 
 
@@ -194,9 +149,3 @@ def test_efficiencies_count_what_is_right(topology, seed, data):
     for cells in efficiencies(topology, truth, other, n_jets).values():
         assert sum(cells[name].total for name in bin_names(topology)) == cells["inclusive"].total
         assert all(0 <= cell.correct <= cell.total for cell in cells.values())
-
-
-def test_an_energy_beyond_single_precision_is_a_bad_jet():
-    """Finite in the file, infinite in the network: found by mutated files."""
-    jets = make_jets(pt=[[50.0]], eta=[[0.0]], phi=[[0.0]], energy=[[1e39]], btag=[[0]])
-    assert Events(jets).status.tolist() == [Status.BAD_OBJECT]

@@ -172,9 +172,7 @@ def test_what_cannot_be_asked(question, said):
 
 
 def test_what_cannot_be_asked_of_a_topology_or_network():
-    with pytest.raises(
-        ConfigError, match=r"no pattern 't\+W' of ttbar_allhad: choose from t_t, t_W, t, W_W, W, noth"
-    ):
+    with pytest.raises(ConfigError, match=r"no pattern 't\+W' of ttbar_allhad: choose from t_t, t_W, t, W_W, W"):
         Question(prior={"t+W": 2}).log_prior(TTBAR)
     with pytest.raises(ConfigError, match="excludes every pattern"):
         Question(prior={"complete": 0, "incomplete": 0}).log_prior(TTBAR)

@@ -300,22 +300,6 @@ def test_tables_of_fewer_objects_are_the_first_columns(topology):
                 np.testing.assert_array_equal(longer[: table.shape[0], : table.shape[1]], table)
 
 
-@pytest.mark.parametrize("topology", [TTBAR, DEEP], ids=lambda topology: topology.name)
-def test_partners_are_the_disjoint_sets_and_unions_their_unions(topology):
-    for entry in set_tables(topology, jets(topology, 8)).entries:
-        for partners in getattr(entry, "partners", ()):
-            other = partners.other
-            for k, mine in enumerate(partners.own):
-                expected = [i for i, mask in enumerate(other) if not mask & mine]
-                sets, unions = partners.sets[:, k].tolist(), partners.unions[:, k].tolist()
-                rest = len(sets) - len(expected)
-                assert sets == expected + [len(other)] * rest
-                assert [int(entry.masks[i]) for i in unions[: len(expected)]] == [
-                    int(mine | other[i]) for i in expected
-                ]
-                assert unions[len(expected) :] == [len(entry.masks)] * rest
-
-
 def test_tables_are_the_same_whatever_the_blocks(monkeypatch):
     whole = set_tables(TTBAR, jets(TTBAR, 9))
     monkeypatch.setattr(table_module, "BLOCK", 100)

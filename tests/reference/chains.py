@@ -1,22 +1,26 @@
 """Decoding in steps by loops over every choice of one event: the slow reference of the engine on set tables."""
 
 from collections import Counter
-from itertools import chain, combinations, permutations, product
+from itertools import chain, combinations, product
 
 import numpy as np
 
 from pairton.decoding.terms import gain_terms, triplet_slots, triplet_types
 
 
-def slow_chain(topology, outputs, mask, temperatures):
+def slow_chain(topology, outputs, mask, temperatures, layout):
     """The particles found, as {type: {nodes in order of slots: probability}}, and P(event), all from one output.
 
     outputs: of one event, without its axis; mask: (N,)
     """
     free, found = set(np.flatnonzero(mask).tolist()), {name: {} for name in topology.types}
+    allowed = [set(topology.nodes(slot.kind, layout)) & free for slot in topology.slots]
     taken, total = set(), 0.0
     for stage, temperature in zip(topology.stages, temperatures, strict=True):
-        each = {name: list(_candidates(topology, name, free, found, taken)) for name in stage.types}
+        each = {
+            name: list(_candidates(topology, name, [nodes & free for nodes in allowed], found, taken))
+            for name in stage.types
+        }
         if stage.any:
             few = {name for name in stage.types if len(found[name]) < len(topology.of_type(name))}
             choices = [((name, *candidate),) for name in sorted(few) for candidate in each[name]]
@@ -39,14 +43,16 @@ def slow_chain(topology, outputs, mask, temperatures):
 
 
 def _candidates(topology, name, free, found, taken):
-    """Yield nodes, own nodes, and children (type, nodes) of every particle that the objects left over allow."""
+    """Yield nodes, own nodes and children (type, nodes) of every particle that the objects left allow."""
     particle = topology.of_type(name)[0]
     below = [topology.particles[child] for child in particle.children]
     pools = [[(p.type, nodes) for nodes in found[p.type] if (p.type, nodes) not in taken] for p in below]
     for children in product(*pools):
         if len(set(children)) < len(children):
             continue
-        for own in permutations(free, len(particle.own_slots)):
+        for own in product(*(free[slot] for slot in particle.own_slots)):
+            if len(set(own)) < len(own):
+                continue
             at = dict(zip(particle.own_slots, own, strict=True))
             for child, (_, inside) in zip(below, children, strict=True):
                 at |= dict(zip(child.slots, inside, strict=True))

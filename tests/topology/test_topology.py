@@ -134,73 +134,56 @@ def test_a_file_by_path(tmp_path):
     assert isinstance(load_topology(str(path)), Topology)
 
 
-BAD = [
-    ({"name": "x", "event": ["a"], "particles": {"a": ["b"], "b": ["a"]}}, ["a -> b -> a", "cycle"]),
-    ({"name": "x", "event": ["a"], "particles": {"a": ["q"], "b": ["q"]}}, ["'b'", "remove"]),
-    ({"name": "x", "event": ["a"], "particles": {"a": ["q"], "c": ["d"], "d": ["c"]}}, ["c -> d -> c"]),
-    ({"name": "x", "event": [], "particles": {}}, ["[]", "at least one"]),
-    ({"name": "x", "event": ["a"], "particle": {"a": ["q"]}}, ["'particle'", "did you mean 'particles'"]),
-    ({"name": "x", "particles": {"a": ["q"]}}, ["lacks event"]),
-    ({"name": "x", "event": ["a"], "particles": {"a": "qq"}}, ["'qq'", "list"]),
-    ({"name": "x", "event": ["a b"], "particles": {}}, ["'a b'", "letters"]),
-    ({"name": "x", "event": ["a", 3], "particles": {}}, ["3", "must be a name of letters"]),
-    ({"name": 7, "event": ["a"], "particles": {}}, ["name is 7", "a word such as"]),
-    ([1, 2], ["[1, 2]", "mapping"]),
-    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "stages": [["c"]]}, ["'c'", "particles are a"]),
-    ({"name": "x", "event": ["a", "a"], "particles": {"a": ["q"]}, "stages": [["a"]]}, ["must reveal 2 x a"]),
-    (
-        {"name": "x", "event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}, "stages": [["t"], ["W"]]},
-        ["children before parents"],
-    ),
-    ({"name": "x", "event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "one name"]),
-    ({"name": "x", "event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "one name"]),
-    ({"name": "x", "event": ["a", "a", "a1"], "particles": {"a": ["q"], "a1": ["q"]}}, ["a1", "two things"]),
-    (
-        {
-            "name": "x",
-            "event": ["t", "W"],
-            "particles": {"t": ["W", "b"], "W": ["q", "q"]},
-            "stages": [["W"], ["t"], ["W"]],
-        },
-        ["[W], [t], [W]", "nothing to reveal if W came first"],
-    ),
-    (
-        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"jets": 6.7}}},
-        ["6.7", "whole"],
-    ),
-    (
-        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"btags": float("inf")}}},
-        ["inf"],
-    ),
-    (
-        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"jets": [6, 4]}}},
-        ["[6, 4]", "in this order"],
-    ),
-    (
-        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"btags": [1, 2]}}},
-        ["[1, 2]", "btags", "must be a whole number"],
-    ),
-    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pT": 3}}}, ["'pT'", "pt"]),
-    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pt": -3}}}, ["-3"]),
-    (
-        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "labels": {"hyper": [1, 2]}},
-        ["2 different", "1 slots"],
-    ),
-    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "labels": {"hyper": ["u"]}}, ["numbers from 1"]),
-    ({"name": "x", "event": ["event"], "particles": {"event": ["q"]}}, ["event_probability", "rename"]),
-    ({"name": "x", "event": ["a", "complete"], "particles": {"a": ["q"]}}, ["complete_probability", "rename"]),
-]
+TREE = {"name": "x", "event": ["a"], "particles": {"a": ["q"]}}
+TOP = {"event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}}
 
 
-@pytest.mark.parametrize(("raw", "parts"), BAD)
-def test_malformed_files_say_what_was_read_and_what_is_allowed(raw, parts):
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"particles": {"a": ["b"], "b": ["a"]}}, ["a -> b -> a", "cycle"]),
+        ({"particles": {"a": ["q"], "b": ["q"]}}, ["'b'", "remove"]),
+        ({"particles": {"a": ["q"], "c": ["d"], "d": ["c"]}}, ["c -> d -> c"]),
+        ({"event": [], "particles": {}}, ["[]", "at least one"]),
+        ({"particle": {"a": ["q"]}}, ["'particle'", "did you mean 'particles'"]),
+        ({"event": None}, ["event"]),
+        ({"particles": {"a": "qq"}}, ["'qq'", "list"]),
+        ({"event": ["a b"], "particles": {}}, ["'a b'", "letters"]),
+        ({"event": ["a", 3], "particles": {}}, ["3", "must be a name of letters"]),
+        ({"name": 7}, ["name is 7", "a word such as"]),
+        ({"stages": [["c"]]}, ["'c'", "particles are a"]),
+        ({"event": ["a", "a"], "stages": [["a"]]}, ["must reveal 2 x a"]),
+        (TOP | {"stages": [["t"], ["W"]]}, ["children before parents"]),
+        ({"event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "one name"]),
+        ({"event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "one name"]),
+        ({"event": ["a", "a", "a1"], "particles": {"a": ["q"], "a1": ["q"]}}, ["a1", "two things"]),
+        (TOP | {"event": ["t", "W"], "stages": [["W"], ["t"], ["W"]]}, ["[W], [t], [W]", "if W came first"]),
+        ({"selection": {"event": {"jets": 6.7}}}, ["6.7", "whole"]),
+        ({"selection": {"event": {"btags": float("inf")}}}, ["inf"]),
+        ({"selection": {"event": {"jets": [6, 4]}}}, ["[6, 4]", "in this order"]),
+        ({"selection": {"event": {"btags": [1, 2]}}}, ["[1, 2]", "btags", "must be a whole number"]),
+        ({"selection": {"jets": {"pT": 3}}}, ["'pT'", "pt"]),
+        ({"selection": {"jets": {"pt": -3}}}, ["-3"]),
+        ({"labels": {"hyper": [1, 2]}}, ["2 different", "1 slots"]),
+        ({"labels": {"hyper": ["u"]}}, ["numbers from 1"]),
+        ({"event": ["event"], "particles": {"event": ["q"]}}, ["event_probability", "rename"]),
+        ({"event": ["a", "complete"]}, ["complete_probability", "rename"]),
+    ],
+)
+def test_malformed_files_say_what_was_read_and_what_is_allowed(change, parts):
     with pytest.raises(TopologyError) as caught:
-        parse_topology(raw, "mine.yaml")
+        parse_topology(TREE | change, "mine.yaml")
     message = str(caught.value)
     assert message.startswith("mine.yaml")
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize(("raw", "part"), [([1, 2], "mapping"), ({"name": "x", "particles": {}}, "lacks event")])
+def test_what_is_no_tree(raw, part):
+    with pytest.raises(TopologyError, match=part):
+        parse_topology(raw, "mine.yaml")
 
 
 def test_files_that_are_not_yaml(tmp_path):
