@@ -288,6 +288,7 @@ def refused(run):
     def call(*arguments):
         error = run(*arguments, code=2).err
         assert len(error.splitlines()) == 1, error
+        assert error.startswith("pairton: ")
         return error
 
     return call

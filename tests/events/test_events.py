@@ -218,13 +218,9 @@ def test_arrays_that_do_not_fit_are_refused():
     for wrong in (1, -2):
         truth = np.full((3, 6), -1)
         truth[1, 4] = wrong
-        with pytest.raises(
-            EventsError, match=rf"truth of event 1 is \[-1, -1, -1, -1, {wrong}, -1\], but it has 1"
-        ):
+        with pytest.raises(EventsError, match=rf"truth of event 1 is \[-1, -1, -1, -1, {wrong}, -1\], but it"):
             Events(jets, truth=truth)
-    with pytest.raises(
-        EventsError, match=r"truth of event 2 is \[-1, 0, -1, 0, -1, -1\], with the same jet in two"
-    ):
+    with pytest.raises(EventsError, match=r"truth of event 2 is \[-1, 0, -1, 0, -1, -1\], with the same jet in"):
         Events(jets, truth=[[-1] * 6, [0] + [-1] * 5, [-1, 0, -1, 0, -1, -1]])
     with pytest.raises(EventsError, match="some objects are None"):
         make_jets(**{name: ak.pad_none([[10.0]], 2) for name in FIELDS})

@@ -20,9 +20,11 @@ import pairton
 from pairton.cli import cli
 from pairton.decoding import Question, decode
 from pairton.decoding.patterns import exact_limit
+from pairton.decoding.set_tables import set_tables
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
+from pairton.export.set_graph import SetGraph
 from pairton.export.targets.step import StepTarget
 from pairton.export.targets.target import checked_limit
 from pairton.export.targets.whole import ExactGraph, output_names
@@ -174,6 +176,13 @@ def test_graphs_of_a_mixture_are_the_decoder(question, small_network):
             np.testing.assert_allclose(found[name], columns[name], atol=1e-3)
         topologies |= set(wanted.topology_probability[wanted.answered].argmax(axis=1).tolist())
     assert len(topologies) > 1
+
+
+def test_kinds_that_overlap_are_declined():
+    two = {"name": "two", "event": ["x", "y"], "particles": {"x": ["A", "l"], "A": ["e"], "y": ["l"]}}
+    two, nodes = parse_topology(two), {"x.A.e": (3, 4), "x.l": (0, 3, 4, 5), "y.l": (0, 3, 4, 5)}
+    with pytest.raises(ModelError, match="share some objects"):
+        SetGraph(set_tables(two, tuple(nodes[slot.name] for slot in two.slots)), 6)
 
 
 def whole_file(network, info, path, **options):

@@ -235,9 +235,7 @@ def test_spanet_target_on_padding_is_a_bad_label(tmp_path):
 def test_spanet_targets_of_other_events(tmp_path):
     """With truth an error; without, as `reconstruct` reads, one is told."""
     path = spanet_file(tmp_path / "a.h5", HOLES, {"H/b1": [1, 0]})
-    with pytest.raises(
-        FormatError, match=r"TARGETS lacks t1/q1.* it has H/b1: choose the topology of these events"
-    ):
+    with pytest.raises(FormatError, match=r"TARGETS lacks t1/q1.* it has H/b1: choose the topology of these"):
         read(path, topology="ttbar_allhad")
     with pytest.warns(PairtonWarning, match="it has H/b1: check that these events are of ttbar_allhad"):
         assert read(path, topology="ttbar_allhad", truth=False).truth is None

@@ -198,9 +198,7 @@ def test_pile_up_identification_below_50_gev(tmp_path):
 
 
 def test_the_newest_tagger_is_the_default_and_said(nano):
-    with pytest.warns(
-        PairtonWarning, match=r"by default, jets with PNetB > 0.245 are b-tagged \(table pnet_2022\)"
-    ):
+    with pytest.warns(PairtonWarning, match=r"jets with PNetB > 0.245 are b-tagged \(table pnet_2022\)"):
         events = load(nano, btag=None)
     assert events.jets.btag[0].tolist() == [1, 0, 0, 0, 0, 1, 1]
     with pytest.warns(PairtonWarning, match="DeepFlavB > 0.2783"):
@@ -271,10 +269,7 @@ def test_missing_branches_are_named(tmp_path):
     content = {name: values for name, values in columns().items() if name not in ("Jet_phi", "Jet_mass")}
     path = write(tmp_path / "lacks.root", content)
     assert detect(str(path)).name == "nanoaod"
-    with pytest.raises(
-        FormatError,
-        match=r"no column for phi \(Jet_phi\), mass \(Jet_mass\) or .* found Jet_pt, Jet_eta, Jet_btag",
-    ):
+    with pytest.raises(FormatError, match=r"no column for phi \(Jet_phi\), mass \(Jet_mass\) or .* found"):
         load(path)
 
 

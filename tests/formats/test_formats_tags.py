@@ -63,10 +63,7 @@ def test_a_tagger_that_is_not_filled_is_passed_over_and_said(tmp_path, events, f
     assert found.jets.btag.tolist() == (filled > 0.8484).tolist()
     assert found.metadata["btag"] == "CSVV2:0.8484"
     for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"btag": "deepjet_2017"}):
-        with pytest.raises(
-            FormatError,
-            match=r"DeepFlavB is not filled: the first .* have no valid value: .* filled taggers: CSVV2$",
-        ):
+        with pytest.raises(FormatError, match=r"DeepFlavB is not filled: the first .* filled taggers: CSVV2$"):
             read(path, **QUIET, **how)
 
 
@@ -243,9 +240,7 @@ def test_a_cut_on_the_score_of_a_table(tmp_path, events, filled, suffix):
 
 def test_a_score_beside_a_table_is_not_a_tag(tmp_path, events, filled):
     path = stored(tmp_path / "a.h5", events, btagDeepFlavB=filled, btag=1 - filled)
-    with pytest.raises(
-        FormatError, match=r"btag of jets must be 0 or 1, .* deepjet_2018:CUT to cut on btagDeepFlavB"
-    ):
+    with pytest.raises(FormatError, match=r"btag of jets must be 0 or 1, .* deepjet_2018:CUT to cut on"):
         read(path, btag="deepjet_2018")
     assert read(path, btag="deepjet_2018:0.7").jets.btag.tolist() == (filled > 0.7).tolist()
 

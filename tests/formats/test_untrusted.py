@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import resource
+import shutil
 import signal
 import time
 from functools import partial
@@ -20,7 +21,6 @@ import pairton
 from event_files import write_events
 from pairton import formats
 from pairton._common.worker import ARRAY, SIZE, Limits, Worker, pack, unpack
-from pairton.cli import main
 from pairton.errors import (
     ConfigError,
     FormatError,
@@ -37,13 +37,6 @@ from pairton.models.model import load_model
 from pairton.topology import load_topology
 
 SUFFIXES = (".parquet", ".root", ".h5")
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(list(map(str, arguments)))
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
 
 
 # -- files that are not trusted ----------------------------------------------------------------------------
@@ -104,16 +97,13 @@ def test_arrays_that_do_not_fit_their_form_are_refused():
         unpack(io.BytesIO(content))
 
 
-def test_isolated_reading_is_reading(source, tmp_path, model_folder, capsys, refused):
+def test_isolated_reading_is_reading(source, tmp_path, model_folder, run, refused):
     plain = formats.read(source, keep=["run"])
     same(plain, formats.read(source, keep=["run"], isolate=True, chunk=150))
     said = refused("inspect", tmp_path / "none.h5")
-    code, out, _ = run(
-        capsys, "reconstruct", source, "-o", tmp_path / "a.parquet", "--model", model_folder, "--isolate"
-    )
-    assert code == 0
-    assert "400 events" in out
-    run(capsys, "reconstruct", source, "-o", tmp_path / "b.parquet", "--model", model_folder)
+    words = ("reconstruct", source, "--model", model_folder, "-o")
+    assert "400 events" in run(*words, tmp_path / "a.parquet", "--isolate").out
+    run(*words, tmp_path / "b.parquet")
     one, other = (pq.read_table(tmp_path / name) for name in ("a.parquet", "b.parquet"))
     assert one.schema.equals(other.schema)
     for name in one.column_names:
@@ -203,11 +193,71 @@ def test_the_trap_works(tmp_path, monkeypatch):
     assert (tmp_path / "trapped").exists()
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_pickle_is_no_input(tmp_path, suffix, refused, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / f"in{suffix}").write_bytes(pickle.dumps(Trap()))
-    assert "the content is not" in refused("inspect", f"in{suffix}")
+def as_input(folder, name, payload, model_folder):
+    (folder / name).write_bytes(payload)
+    formats.read(folder / name)
+
+
+def as_column(folder, name, payload, model_folder):
+    with h5py.File(write_events(formats.read("sample:ttbar_allhad")[:5], folder / name), "r+") as file:
+        del file["INPUTS/Source/pt"]
+        file["INPUTS/Source/pt"] = np.void(payload)
+    formats.read(folder / name)
+
+
+def as_model(folder, name, payload, model_folder):
+    shutil.copytree(model_folder, folder / "model")
+    (folder / "model" / name).write_bytes(payload)
+    model = load_model(folder / "model", engine="torch" if name.endswith("safetensors") else "onnx")
+    model.predict(Nodes.full({"jet": np.zeros((1, 6, 5), np.float32)}))
+
+
+def as_state(folder, name, payload, model_folder):
+    pytest.importorskip("torch")
+    from pairton.training.resume_state import read_progress
+
+    (folder / name).write_bytes(payload)
+    read_progress(folder / name)
+
+
+def as_chunk(folder, name, payload, model_folder):
+    pytest.importorskip("pythia8mc")
+    from pairton.generator.production import parts_folder, produce
+    from pairton.generator.settings import make_settings
+
+    settings = make_settings("ttbar_allhad", 4, seed=3).with_sizes(2, 2)
+    parts_folder(folder / "out.h5").mkdir()
+    (parts_folder(folder / "out.h5") / name).write_bytes(payload)
+    produce(settings, folder / "out.h5", resume=True)
+
+
+def hidden():
+    stream = io.BytesIO()
+    np.savez(stream, counts=np.array([Trap()], dtype=object))
+    return stream.getvalue()
+
+
+PICKLE = pickle.dumps(Trap())
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "payload", "error", "said"),
+    [
+        *[(as_input, f"in{suffix}", PICKLE, PairtonError, "the content is not") for suffix in SUFFIXES],
+        (as_column, "in.h5", PICKLE, PairtonError, "in.h5"),
+        *[(as_model, name, PICKLE, ModelError, name) for name in ("model.safetensors", "model.onnx")],
+        (as_state, "state.safetensors", PICKLE, TrainingError, "no state to resume from"),
+        *[
+            (as_chunk, "chunk-00001.part", payload, InputError, r"part: this chunk is damaged .* --resume")
+            for payload in (PICKLE, hidden(), hidden()[:100], b"")
+        ],
+    ],
+    ids=lambda value: "" if isinstance(value, bytes) else getattr(value, "__name__", value),
+)
+def test_a_pickle_is_never_loaded(tmp_path, monkeypatch, model_folder, use, name, payload, error, said):
+    monkeypatch.chdir(tmp_path)  # where the trap would leave its mark
+    with pytest.raises(error, match=said):
+        use(tmp_path, name, payload, model_folder)
     assert not (tmp_path / "trapped").exists()
 
 
@@ -226,64 +276,6 @@ def test_a_tag_in_yaml_is_refused(tmp_path, tag, refused, source, monkeypatch):
     assert "bad.yaml" in refused("inspect", source, "--topology", "bad.yaml")
     assert "bad.yaml" in refused("train", "bad.yaml", "--data", source)
     assert "bad.yaml" in refused("generate", "-n", "1", "-o", "out.h5", "--card", "bad.yaml")
-    assert not (tmp_path / "trapped").exists()
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "model.onnx"])
-def test_a_pickle_is_no_model(tmp_path, name, model_folder, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file in model_folder.iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
-
-    def use():
-        model = load_model(tmp_path, engine="torch" if name.endswith("safetensors") else "onnx")
-        model.predict(Nodes.full({"jet": np.zeros((1, 6, 5), np.float32)}))
-
-    with pytest.raises(ModelError, match=name):
-        use()
-    assert not (tmp_path / "trapped").exists()
-
-
-def test_a_pickle_is_no_finished_chunk(tmp_path, monkeypatch):
-    pytest.importorskip("pythia8mc")
-    from pairton.generator.production import parts_folder, produce
-    from pairton.generator.settings import make_settings
-
-    monkeypatch.chdir(tmp_path)
-    settings = make_settings("ttbar_allhad", 4, seed=3).with_sizes(2, 2)
-    folder = parts_folder(tmp_path / "out.h5")
-    folder.mkdir()
-    hidden = io.BytesIO()
-    np.savez(hidden, counts=np.array([Trap()], dtype=object))
-    for content in (pickle.dumps(Trap()), hidden.getvalue(), hidden.getvalue()[:100], b""):
-        (folder / "chunk-00001.part").write_bytes(content)
-        with pytest.raises(InputError, match=r"chunk-00001\.part: this chunk is damaged .* --resume"):
-            produce(settings, tmp_path / "out.h5", resume=True)
-    assert not (tmp_path / "trapped").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.h5.parts"]
-
-
-def test_a_pickle_is_no_state_of_a_training(tmp_path, monkeypatch):
-    pytest.importorskip("torch")
-    from pairton.training.resume_state import read_progress
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "state.safetensors").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(TrainingError, match=r"state\.safetensors: no state to resume from"):
-        read_progress(tmp_path / "state.safetensors")
-    assert not (tmp_path / "trapped").exists()
-
-
-def test_hdf5_does_not_unpickle(tmp_path, decays, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where the trap would leave its mark
-    source = write_events(decays(5), tmp_path / "in.h5")
-    with h5py.File(source, "r+") as file:
-        del file["INPUTS/Source/pt"]
-        file["INPUTS/Source/pt"] = np.void(pickle.dumps(Trap()))
-    with pytest.raises(PairtonError):
-        formats.read(source)
     assert not (tmp_path / "trapped").exists()
 
 

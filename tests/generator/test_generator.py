@@ -370,9 +370,7 @@ def test_a_les_houches_file_that_crashes_pythia_is_one_line(lhe, tmp_path):
     lines[quark] = " ".join([code, status, "25", "25", *rest])  # its mother: there are only 12 particles
     path.write_text("\n".join(lines))
     settings = make_settings("ttbar_allhad", 5, lhe=path, keep="all")
-    with pytest.raises(
-        InputError, match=r"bad\.lhe: its worker process crashed \(SIG\w+\): the file may be damaged"
-    ):
+    with pytest.raises(InputError, match=r"bad\.lhe: its worker process crashed \(SIG\w+\): the file may be"):
         produce(settings, tmp_path / "out.h5")
     assert sorted(tmp_path.iterdir()) == [path]
 

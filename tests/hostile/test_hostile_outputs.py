@@ -13,7 +13,6 @@ import yaml
 from event_files import write_events
 from pairton._common import atomic
 from pairton._common.atomic import locked, replacing
-from pairton.cli import main
 from pairton.errors import InputError, OutputError
 from pairton.events.tags import load_table
 from pairton.generator.card import CARDS
@@ -86,7 +85,7 @@ def roles(tmp_path_factory, decays, model_folder):
 
 @pytest.mark.parametrize("alias", [same, symlink, hard_link], ids=lambda alias: alias.__name__)
 @pytest.mark.parametrize(("verb", "role"), CASES)
-def test_no_verb_overwrites_an_input(roles, tmp_path, capsys, monkeypatch, verb, role, alias):
+def test_no_verb_overwrites_an_input(roles, tmp_path, run, monkeypatch, verb, role, alias):
     """Its output may be named by the same path, or by a link that has the suffix it needs."""
     place = shutil.copytree(roles, tmp_path / "place")
     monkeypatch.chdir(place)
@@ -94,22 +93,19 @@ def test_no_verb_overwrites_an_input(roles, tmp_path, capsys, monkeypatch, verb,
     if role.endswith(".html"):
         words = (*(role if word == "DATA.h5" else word for word in words), "--set", "format=spanet_hdf5")
     out = alias(place / role, suffix)
-    with pytest.raises(SystemExit) as ended:
-        main([str(out) if word == "OUT" else word for word in words])
-    said = capsys.readouterr().err.splitlines()[-1]  # warnings may come before
-    assert ended.value.code == 2, said
+    words = [out if word == "OUT" else word for word in words]
+    said = run(*words, code=2).err.splitlines()[-1]  # warnings may come before
     if alias is not same or Path(role).suffix == suffix:
         assert any(word in said for word in ("input", "exists", "card")), said
     for path in roles.rglob("*.*"):
         assert (place / path.relative_to(roles)).read_bytes() == path.read_bytes(), path
 
 
-def test_no_verb_overwrites_its_model(source, model_folder, tmp_path, capsys):
+def test_no_verb_overwrites_its_model(source, model_folder, tmp_path, run):
     folder = shutil.copytree(model_folder, tmp_path / "model")
     for name in ("model.json", "model.onnx"):
-        with pytest.raises(SystemExit, match="2"):
-            main([str(word) for word in ("evaluate", source, "--model", folder, "--json", folder / name)])
-        assert "which was given as input" in capsys.readouterr().err
+        said = run("evaluate", source, "--model", folder, "--json", folder / name, code=2).err
+        assert "which was given as input" in said
         assert (folder / name).read_bytes() == (model_folder / name).read_bytes()
 
 
@@ -165,20 +161,8 @@ def test_a_training_does_not_replace_its_recipe(source, tmp_path, refused):
     assert (tmp_path / "out" / "recipe.yaml").read_text() == "base: cpu\n"
 
 
-@pytest.mark.parametrize("how", ["--force", "--resume"])
-def test_a_folder_that_generate_needs_is_not_emptied(tmp_path, refused, how):
-    (tmp_path / "out.h5.parts").mkdir()
-    (tmp_path / "out.h5.parts" / "mine.lhe").write_text("quarks")
-    said = refused("generate", "-n", "1", "-o", tmp_path / "out.h5", how)
-    assert "holds mine.lhe" in said
-    assert (tmp_path / "out.h5.parts" / "mine.lhe").read_text() == "quarks"
-
-
-def test_truth_against_itself_is_said(source, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", str(source), "--assignments", str(source)])
-    assert ended.value.code == 0
-    assert "its truth is scored against itself" in capsys.readouterr().err
+def test_truth_against_itself_is_said(source, run):
+    assert "its truth is scored against itself" in run("evaluate", source, "--assignments", source).err
 
 
 HOLDER = """

@@ -123,9 +123,7 @@ def main_of(arguments):
 
 def test_the_detector_of_the_generator_is_not_assumed_in_silence(tops, sharp, tmp_path):
     events, _ = tops("hl", n=4)
-    with pytest.warns(
-        PairtonWarning, match="describe the detector of Pairton's generator.*`pairton measure transfer`"
-    ):
+    with pytest.warns(PairtonWarning, match="describe the detector of Pairton's generator.*`pairton measure"):
         pairton.reconstruct(events, model="kinematic", jets="none", leptons="none")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -78,8 +78,6 @@ def test_objects_that_the_model_did_not_know_begin_anew():
 
 
 def test_other_blocks_are_refused():
-    with pytest.raises(
-        TrainingError, match=r"mine is another network than the recipe's: it has blocks 1 \(recipe: 2\)"
-    ):
+    with pytest.raises(TrainingError, match=r"mine is another network .* it has blocks 1 \(recipe: 2\)"):
         check_same_network(network("ttbar_allhad"), network("ttbar_allhad", blocks=2), "mine")
     check_same_network(network("ttbar_allhad"), network("tth_allhad", patterns=False), "mine")

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import dataclass
-from itertools import permutations
 
 import awkward as ak
 import numpy as np
@@ -105,45 +104,6 @@ def lepton_model(mass_model_type):
 
 
 # -- baselines and efficiencies ----------------------------------------------------------------------------
-
-
-def slow_chi2(fit, events, assignment):
-    """-2 log of the weight of one assignment of the first event, by the formula of the baseline."""
-
-    def mass(slots):
-        chosen = [events.objects[SEMILEPTONIC.slots[s].kind][0, int(assignment[s])] for s in slots]
-        return polar(sum(cartesian(o.pt, o.eta, o.phi, o.energy) for o in chosen))["mass"].item()
-
-    total = 0.0
-    for particle in SEMILEPTONIC.particles:
-        mean, width = fit.masses[particle.type]
-        below = sum(mass(SEMILEPTONIC.particles[c].slots) for c in particle.children)
-        total += ((mass(particle.slots) - below - mean) / width) ** 2
-    for slot in SEMILEPTONIC.slots:
-        if slot.kind == "jet":
-            kind = {"t.W.q1": "W.q", "t.W.q2": "W.q", "t.b": "t.b", "tl.b": "tl.b"}[slot.name]
-            rate, other = fit.tag_rates[kind], fit.other_tag_rate
-            tagged = events.jets.btag[0, int(assignment[slot.index])] > 0.5
-            total -= 2 * np.log(rate / other if tagged else (1 - rate) / (1 - other))
-    return total
-
-
-def test_chi2_is_the_best_of_all_assignments_of_jets_and_leptons(lepton_events):
-    fit = MassChiSquare().fit(lepton_events(400, seed=3))
-    assert set(fit.masses) == {"W", "t", "tl"}
-    assert set(fit.tag_rates) == {"W.q", "t.b", "tl.b"}  # a lepton has no tag
-    one = lepton_events(1, seed=1)
-    jets, lepton = [SLOTS.index(n) for n in ("t.W.q1", "t.W.q2", "t.b", "tl.b")], SLOTS.index("tl.l")
-    every = {}
-    for chosen in permutations(range(5), 4):
-        for k in range(2):
-            assignment = np.zeros(5, dtype=int)
-            assignment[jets], assignment[lepton] = chosen, k
-            every[tuple(assignment)] = slow_chi2(fit, one, assignment)
-    found, probability = fit.assign(one)
-    assert every[tuple(found[0])] == pytest.approx(min(every.values()), rel=1e-3)
-    weight = np.exp(-(np.array(list(every.values())) - min(every.values())) / 2)
-    assert probability[0] == pytest.approx(2 * weight.max() / weight.sum(), rel=1e-3)  # two orders of W.q
 
 
 def test_tag_rates_are_those_of_jets_alone(lepton_events):

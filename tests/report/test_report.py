@@ -6,7 +6,6 @@ import re
 import sys
 from itertools import pairwise
 
-import awkward as ak
 import numpy as np
 import pytest
 
@@ -21,7 +20,6 @@ from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import matches, score
 from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
-from pairton.reconstruction.result import positions
 from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.report import evaluation_page
 from pairton.topology.assignments import canonical
@@ -57,12 +55,7 @@ def events(decays):
 def study(events, looking, tmp_path_factory):
     """An evaluation of a model that takes steps, beside the chi-square."""
     path = written(tmp_path_factory.mktemp("study") / "events <i>&.h5", events)
-    return evaluate(
-        [str(path)],
-        [looking],
-        decodings=["steps", "one_shot"],
-        baselines=["chi2"],
-    )
+    return evaluate([str(path)], [looking], decodings=["steps", "one_shot"], baselines=["chi2"])
 
 
 @pytest.fixture(scope="module")
@@ -139,17 +132,6 @@ def test_chunks_add_up(study, decays):
         np.testing.assert_array_equal(one, other)
 
 
-def test_jets_are_found_again_by_their_number_in_the_file(decays):
-    events = decays(20, extra=3)
-    kept = events.keep({"jet": events.jets.pt > 25})
-    stored = np.asarray(ak.to_list(ak.fill_none(ak.pad_none(kept.stored_index["jet"], 6, axis=1, clip=True), -1)))
-    stored[:, 2] = -1
-    found = positions(kept, stored)
-    assert found[:, 2].tolist() == [-1] * 20
-    for row in range(20):
-        assert kept.stored_index["jet"][row, found[row, 1]] == stored[row, 1]
-
-
 # -- figures -----------------------------------------------------------------------------------------------
 
 
@@ -178,20 +160,6 @@ def test_figures_and_their_numbers(study):
     legend = [text.get_text() for text in plots["mass_t"].draw().axes[0].get_legend().get_texts()]
     names = {rf"\$looking\$:{what}" for what in ("steps, right", "steps, wrong", "one_shot")}
     assert set(legend) == names | {"chi2"}
-
-
-def test_flow_is_conserved(study):
-    found = study.result("flow", study.methods[0])
-    for kind in ("one_shot", "steps"):
-        counts = sankey.merged(found[kind])
-        for before, now in pairwise(counts):
-            links = sankey.links(before, now)
-            for node in before:
-                assert sum(n for old, _, n in links if old == node) == before[node]
-            for node in now:
-                assert sum(n for _, new, n in links if new == node) == now[node]
-    assert found["one_shot"][0] == found["steps"][0]
-    assert found["one_shot"] != found["steps"]
 
 
 def test_long_flows_are_merged_and_still_conserved():
