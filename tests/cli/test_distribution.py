@@ -22,7 +22,7 @@ MOST_BYTES = 12_000_000  # of an archive
 
 
 def run(*arguments, **options):
-    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=900, **options)
+    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-2000:]
     return done.stdout
 

@@ -18,7 +18,7 @@ HEAVY = ("torch", "pythia8mc", "fastjet", "dask", "distributed", "matplotlib", "
 
 
 def run(*arguments, **options):
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=900, **options)
+    return subprocess.run(arguments, capture_output=True, text=True, **options)
 
 
 def test_importing_pairton_imports_nothing_heavy():

@@ -8,7 +8,7 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from pairton import formats
+from event_files import write_events
 from pairton.decoding import Decoded
 from pairton.decoding.patterns import plan_of
 from pairton.evaluation.evaluating import evaluate
@@ -17,13 +17,7 @@ from pairton.evaluation.metrics.presence import FEWEST, Background, Seen, true_p
 from pairton.evaluation.metrics.probabilities import bins_off, if_complete, probabilities
 from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import same_hypothesis, score
-from pairton.evaluation.statistics import (
-    area,
-    calibration,
-    clopper_pearson,
-    cuts_at_efficiency,
-    effective_entries,
-)
+from pairton.evaluation.statistics import area, calibration, clopper_pearson, cuts_at_efficiency, effective_entries
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.reconstruction.result import momenta
@@ -331,8 +325,7 @@ def test_files_with_and_without_weights_are_mixed(decays, mass_model, tmp_path):
         events = decays(30, extra=1)
         labels = events.truth if truth else np.full_like(events.truth, -1)
         paths.append(str(tmp_path / f"{name}.h5"))
-        with formats.create(tmp_path / f"{name}.h5", events.topology) as writer:
-            writer.write(Events(events.jets, truth=labels, weights=weights))
+        write_events(Events(events.jets, truth=labels, weights=weights), tmp_path / f"{name}.h5")
     result = evaluate(paths, [mass_model]).to_dict()
     right = result["efficiency"]["event"]["inclusive"]["correct"]
     assert result["calibration_all"]["event"]["right"] == pytest.approx(right / (30 + 15))
@@ -342,8 +335,7 @@ def test_files_with_and_without_weights_are_mixed(decays, mass_model, tmp_path):
 def test_answers_of_a_file_say_what_is_missing(missing_model, decays, tmp_path):
     events = decays(50, extra=1, labelled=0.9)
     source = str(tmp_path / "events.h5")
-    with formats.create(tmp_path / "events.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "events.h5")
     reconstruct_files([source], str(tmp_path / "answers.parquet"), missing_model)
     by_model = evaluate(source, [missing_model]).to_dict()
     by_file = evaluate(source, assignments=[tmp_path / "answers.parquet"]).to_dict()

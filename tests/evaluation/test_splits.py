@@ -34,9 +34,7 @@ def test_training_events_are_announced(events, trained_on):
     seen = int(events.in_split("train", FRACTIONS).sum())
     assert 0 < seen < 60
     sources = np.unique(events.ids[:, 0]).tolist()
-    with pytest.warns(
-        PairtonWarning, match=f"masses was trained on up to {seen} of these 60 events.*--split test"
-    ):
+    with pytest.warns(PairtonWarning, match=f"masses was trained on up to {seen} of these 60 events.*--split"):
         evaluate(events, trained_on(sources))
     evaluate(events, trained_on([source ^ 1 for source in sources]))  # others: no warning
     evaluate(events, trained_on([]))  # a model that does not say

@@ -1,20 +1,17 @@
 """Event weights: weight 2 is the event twice, equal ones change nothing, intervals know what they are worth."""
 
-import doctest
 import json
-import warnings
-from pathlib import Path
 
 import awkward as ak
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from pairton import formats
+from event_files import write_events
 from pairton.errors import EventsError, InputError, ModelError, PairtonWarning
 from pairton.evaluation.baselines import MassChiSquare
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.scores import differences, reweighted, score
+from pairton.evaluation.scores import differences, score
 from pairton.evaluation.statistics import (
     Difference,
     Efficiency,
@@ -27,7 +24,6 @@ from pairton.evaluation.statistics import (
 from pairton.events import Events
 from pairton.report.evaluation_page import write_report
 from pairton.topology import load_topology
-from pairton.topology.extras import bin_names
 
 TTBAR = load_topology()
 CENTRAL = {"value", "probability", "right", "difference", "error", "mean", "close", "share", "mix"}
@@ -36,8 +32,7 @@ CURVES = {"purity", "efficiency", "kept", "mistaken", "cut", "true", "edges"}
 
 
 def write(path, events):
-    with formats.create(path, events.topology) as writer:
-        writer.write(events)
+    write_events(events, path)
     return str(path)
 
 
@@ -175,14 +170,6 @@ def test_the_report_says_so(events, integers, mass_model, tmp_path):
     assert "weighted" not in page.read_text("utf-8")
 
 
-def test_the_example_of_the_docs_runs_as_printed():
-    page = Path(__file__).parents[2] / "docs" / "evaluate.md"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PairtonWarning)  # of tags, as in any use of the default model
-        failed, tried = doctest.testfile(str(page), module_relative=False)
-    assert (failed, tried > 5) == (0, True)
-
-
 # -- baselines ---------------------------------------------------------------------------------------------
 
 
@@ -276,26 +263,6 @@ def test_differences_and_their_test_with_weights():
     plain = Difference.of(change, np.ones(4000, int), test=True)
     assert plain.p_value == pytest.approx(min(1, 2 * binom.cdf(min(plain[3:5]), sum(plain[3:5]), 0.5)))
     assert 0 < found.p_value <= 1
-
-
-def test_a_mix_of_bins_with_weights(events, integers):
-    """Reweighted to its own mix a sample has its own efficiency; repeated events have that of weights."""
-    rng = np.random.default_rng(0)
-    right = rng.random(240) < 0.5
-    predicted = np.where(right[:, None], events.truth, -1)
-    n_jets = rng.integers(5, 10, 240)  # five: in no bin
-    scores = score(TTBAR, events.truth, predicted, n_jets, integers)
-    counted = scores.weight * scores.total["event"]
-    mix = [counted[scores.bins == k].sum() for k in range(len(bin_names(TTBAR)))]
-    inside = scores.bins >= 0
-    found = reweighted(scores, mix)["event"]
-    assert found.value == pytest.approx(
-        (scores.weight * scores.correct["event"])[inside].sum() / counted[inside].sum()
-    )
-    rows = np.repeat(np.arange(240), integers.astype(int))
-    ones = score(TTBAR, events.truth[rows], predicted[rows], n_jets[rows])
-    for what, share in reweighted(ones, [0.2, 0.3, 0.5]).items():
-        assert reweighted(scores, [0.2, 0.3, 0.5])[what].value == pytest.approx(share.value)
 
 
 def test_weighted_quantiles_are_those_of_repeated_values():

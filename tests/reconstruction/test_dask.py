@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from event_files import write_events
 from pairton import formats
 from pairton._common.parallel import WorkerError, run_tasks, workers
-from pairton.cli import main
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events
 from pairton.models.model import load_model
@@ -24,12 +24,6 @@ from pairton.reconstruction.provenance import COMPLETE, result_metadata
 from pairton.reconstruction.running import reconstruct_files
 
 SIZE = 64  # rows of a window and of a part, in the quick tests
-
-
-def write(path, events):
-    with formats.create(path, events.topology) as writer:
-        writer.write(events)
-    return path
 
 
 def whole(result):
@@ -60,7 +54,7 @@ def inputs(decays, tmp_path):
     folder = tmp_path / "inputs"
     folder.mkdir()
     cuts = {"a.h5": slice(0, 111), "b.parquet": slice(111, 111), "c.h5": slice(111, 300)}
-    return [write(folder / name, events[rows]) for name, rows in cuts.items()]
+    return [write_events(events[rows], folder / name) for name, rows in cuts.items()]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +104,7 @@ def test_parts_of_other_formats_say_the_same(inputs, mass_model, small_windows, 
 
 
 def test_no_events_are_one_empty_part(decays, mass_model, tmp_path):
-    source = write(tmp_path / "none.h5", decays(3)[:0])
+    source = write_events(decays(3)[:0], tmp_path / "none.h5")
     done = reconstruct_files(source, tmp_path / "parts", mass_model, jobs=1)
     assert (done.events, len(done.paths)) == (0, 1)
     reconstruct_files(source, tmp_path / "one.parquet", mass_model)
@@ -148,10 +142,12 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
     fewer = how | {"max_objects": 8}
     assert reconstruct_files(inputs, folder, mass_model, resume=True, **fewer).skipped == 0
     assert reconstruct_files(inputs, folder, mass_model, resume=True, **fewer).skipped == 5
-    write(inputs[2], Events(decays(189, seed=6).jets, weights=np.ones(189), columns={"run": np.arange(189)}))
+    write_events(
+        Events(decays(189, seed=6).jets, weights=np.ones(189), columns={"run": np.arange(189)}), inputs[2]
+    )
     changed = reconstruct_files(inputs, folder, mass_model, resume=True, **fewer)
     assert changed.skipped == 1  # rows 0 to 64 are of the first file alone
-    write(inputs[2], decays(3, weights=np.ones(3), columns={"run": np.arange(3)}))
+    write_events(decays(3, weights=np.ones(3), columns={"run": np.arange(3)}), inputs[2])
     with pytest.raises(OutputError, match=r"part-00002\.parquet, which does not belong to these inputs"):
         reconstruct_files(inputs, folder, mass_model, resume=True, **fewer)
 
@@ -169,7 +165,7 @@ def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows,
     assert names == ["part-00000.parquet"]
 
 
-def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys, monkeypatch):
+def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, refused, monkeypatch):
     with pytest.raises(ConfigError, match=f"a part cannot have 100 rows: choose a multiple of {SIZE}"):
         reconstruct_files(inputs, tmp_path / "parts", mass_model, rows=100, jobs=1)
     with pytest.raises(ConfigError, match=r"suffix '\.csv'"):
@@ -187,17 +183,12 @@ def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys
         (["-o", "out", "--jobs", "-1"], "jobs is -1, but must be at least 1"),
     ):
         monkeypatch.setattr("pairton._common.parallel.PATIENCE", 1)
-        with pytest.raises(SystemExit) as stop:
-            main(["reconstruct", str(inputs[0]), *arguments])
-        error = capsys.readouterr().err
-        assert stop.value.code == 2
-        assert len(error.splitlines()) == 1, error
-        assert message in error
+        assert message in refused("reconstruct", inputs[0], *arguments)
 
 
 def test_files_with_other_columns_are_refused(inputs, decays, mass_model, small_windows, tmp_path):
-    odd = write(tmp_path / "odd.h5", decays(SIZE))  # no weights
-    first = write(tmp_path / "first.h5", Events(decays(SIZE).jets, weights=np.ones(SIZE)))
+    odd = write_events(decays(SIZE), tmp_path / "odd.h5")  # no weights
+    first = write_events(Events(decays(SIZE).jets, weights=np.ones(SIZE)), tmp_path / "first.h5")
     with pytest.raises(OutputError, match="only some inputs have the columns weight"):
         reconstruct_files([first, odd], tmp_path / "parts", mass_model, rows=SIZE, jobs=1)
     assert not (tmp_path / "parts" / COMPLETE).exists()
@@ -263,7 +254,7 @@ def killed_in_the_middle(client, source, folder, model, rows, parts):
 def test_a_killed_worker_changes_nothing(client, decays, model_folder, tmp_path):
     """The short form: most events have too few jets, to be quick."""
     events = decays(4 * 4096 + 500, seed=3, extra=0, floor=40)
-    source = write(tmp_path / "in.h5", events)
+    source = write_events(events, tmp_path / "in.h5")
     model = load_model(model_folder, threads=1)
     reconstruct_files(source, tmp_path / "one.parquet", model)
     done = killed_in_the_middle(client, source, tmp_path / "parts", model, 4096, 5)
@@ -271,34 +262,18 @@ def test_a_killed_worker_changes_nothing(client, decays, model_folder, tmp_path)
     assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
 
 
-@pytest.mark.long
-def test_twenty_thousand_events_with_a_killed_worker(client, decays, tmp_path):
-    source = write(tmp_path / "in.h5", decays(20_000, seed=3, extra=3, floor=30))
-    model = load_model(threads=1)
-    reconstruct_files(source, tmp_path / "one.parquet", model)
-    done = killed_in_the_middle(client, source, tmp_path / "parts", model, 4096, 5)
-    assert done.events == 20_000
-    assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
-
-
-def test_the_command_on_a_cluster(client, decays, model_folder, tmp_path, capsys):
-    source = write(tmp_path / "in.h5", decays(200, seed=3))
+def test_the_command_on_a_cluster(client, decays, model_folder, tmp_path, run):
+    source = write_events(decays(200, seed=3), tmp_path / "in.h5")
     out = tmp_path / "out"
     arguments = ["reconstruct", str(source), "-o", str(out), "--model", str(model_folder)]
-    main_without_exit([*arguments, "--jobs", client.scheduler.address])
-    assert "200 events (183 ok, 17 too_few_objects)" in capsys.readouterr().out
-    main_without_exit([*arguments, "--resume"])
-    assert "wrote 1 parts" in (said := capsys.readouterr().out)
+    said = run(*arguments, "--jobs", client.scheduler.address).out
+    assert "200 events (183 ok, 17 too_few_objects)" in said
+    said = run(*arguments, "--resume").out
+    assert "wrote 1 parts" in said
     assert "1 of them kept" in said
 
 
-def main_without_exit(arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 0
-
-
-def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_path, capsys):
+def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_path, run):
     pytest.importorskip("pythia8mc")
     from pairton.generator.production import Task, make_chunk, parts_folder, produce
     from pairton.generator.settings import make_settings
@@ -313,6 +288,5 @@ def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_pa
     parts.mkdir()  # complete, and killed before the chunks were removed
     make_chunk(Task(make_settings("ttbar_allhad", 12, seed=3, keep="all"), 0, parts / "chunk-00000.part"))
     again = ["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--seed", "3", "--keep", "all", "--resume"]
-    main_without_exit(again)
-    assert "is complete" in capsys.readouterr().out
+    assert "is complete" in run(*again).out
     assert not parts.exists()

@@ -4,9 +4,10 @@ import awkward as ak
 import numpy as np
 import pytest
 
+from event_files import write_events
 from leptonic_tops import TOP, leptonic_events
 from pairton.events.vectors import polar
-from pairton.formats import create, read
+from pairton.formats import read
 from pairton.reconstruction.momenta import particle_momenta, signed_codes
 from pairton.reconstruction.result import Reconstruction
 from pairton.topology import load_topology, parse_topology
@@ -158,8 +159,7 @@ def test_without_a_charge_the_code_tells_or_nothing():
 def test_charges_are_read_whatever_the_model_takes(suffix, tmp_path):
     events, _ = leptonic_events(1, 5)
     path = tmp_path / f"events{suffix}"
-    with create(path, events.topology) as writer:
-        writer.write(events)
+    write_events(events, path)
     found = read(str(path), fields={"jet": ["btag"], "lepton": [], "met": []})
     assert signed_codes(found, found.truth)[:, 2].tolist() == [6] * 5
 
@@ -180,11 +180,7 @@ def test_what_is_below_a_particle_goes_with_it():
     values = np.array([[1.0, 5, 6, 2, 8, 7], [1, 5, 5, 1, 5, 5], [np.nan, np.nan, 3, 0, 2, 9]])
     slots, particles = ranked(topology, values)
     assert particles.tolist() == [[3, 4, 5, 0, 2, 1], [0, 1, 2, 3, 4, 5], [3, 5, 4, 0, 2, 1]]
-    assert slots.tolist() == [
-        [4, 5, 6, 7, 2, 3, 0, 1],
-        [0, 1, 2, 3, 4, 5, 6, 7],
-        [6, 7, 4, 5, 2, 3, 0, 1],
-    ]
+    assert slots.tolist() == [[4, 5, 6, 7, 2, 3, 0, 1], [0, 1, 2, 3, 4, 5, 6, 7], [6, 7, 4, 5, 2, 3, 0, 1]]
 
 
 def test_absent_particles_are_ordered_by_what_is_below_them():

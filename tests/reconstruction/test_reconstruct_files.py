@@ -14,8 +14,8 @@ import pytest
 import uproot
 
 import pairton.reconstruction.writers
+from event_files import write_events
 from pairton import evaluate, formats
-from pairton.cli import main
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.reconstruction.provenance import KEY, result_metadata
@@ -26,12 +26,6 @@ from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.reconstruction.writers import TREE
 
 SUFFIXES = (".parquet", ".root", ".h5")
-
-
-def write(path, events):
-    with formats.create(path, events.topology) as writer:
-        writer.write(events)
-    return path
 
 
 def read_back(path):
@@ -71,7 +65,7 @@ def crowd(decays):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_says_what_memory_does(crowd, mass_model, tmp_path, suffix):
-    source, target = write(tmp_path / "in.h5", crowd), tmp_path / f"out{suffix}"
+    source, target = write_events(crowd, tmp_path / "in.h5"), tmp_path / f"out{suffix}"
     summary = reconstruct_files(source, target, mass_model, keep=["run", "scores"])
     reco = reconstruct(crowd, mass_model)
     columns, metadata = read_back(target)
@@ -103,7 +97,7 @@ def test_a_file_says_what_memory_does(crowd, mass_model, tmp_path, suffix):
 def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_path, monkeypatch):
     monkeypatch.setattr("pairton.reconstruction.assigner.WINDOW", 64)
     monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (64,))
-    whole = write(tmp_path / "whole.h5", crowd)
+    whole = write_events(crowd, tmp_path / "whole.h5")
     batches, outputs = [], []
     for chunk in (1, 7, 100_000):
         mass_model.calls.clear()
@@ -114,7 +108,7 @@ def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_pa
     assert batches[0] == batches[1] == batches[2]
     assert len(batches[0]) > 15
     assert outputs[0].read_bytes() == outputs[1].read_bytes() == outputs[2].read_bytes()
-    halves = [write(tmp_path / "a.h5", crowd[:111]), write(tmp_path / "b.h5", crowd[111:])]
+    halves = [write_events(crowd[:111], tmp_path / "a.h5"), write_events(crowd[111:], tmp_path / "b.h5")]
     reconstruct_files(halves, tmp_path / "both.parquet", mass_model, chunk=50)
     one, two = read_back(outputs[0])[0], read_back(tmp_path / "both.parquet")[0]
     for name in one.keys() - {"event_source", "event_number"}:
@@ -124,7 +118,7 @@ def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_pa
 def test_long_files_are_written_in_pieces(crowd, mass_model, tmp_path, monkeypatch):
     monkeypatch.setattr(pairton.reconstruction.writers, "ROWS", 128)
     monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (64,))
-    source = write(tmp_path / "in.h5", crowd)
+    source = write_events(crowd, tmp_path / "in.h5")
     results = []
     for suffix in SUFFIXES:
         reconstruct_files(source, tmp_path / f"out{suffix}", mass_model, keep=["scores"])
@@ -145,7 +139,7 @@ def test_long_files_are_written_in_pieces(crowd, mass_model, tmp_path, monkeypat
 def test_no_events_and_only_short_ones(decays, mass_model, tmp_path, suffix):
     short = decays(9).keep({"jet": ak.local_index(decays(9).jets.pt) < 4})
     for events in (short[:0], short):
-        source = write(tmp_path / f"in{len(events)}.h5", events)
+        source = write_events(events, tmp_path / f"in{len(events)}.h5")
         target = tmp_path / f"out{len(events)}{suffix}"
         summary = reconstruct_files(source, target, mass_model)
         columns, metadata = read_back(target)
@@ -164,14 +158,14 @@ def test_progress_counts_every_event(crowd, mass_model, tmp_path):
             seen.append(len(reco))
             yield reco
 
-    summary = reconstruct_files(write(tmp_path / "in.h5", crowd), None, mass_model, progress=watch)
+    summary = reconstruct_files(write_events(crowd, tmp_path / "in.h5"), None, mass_model, progress=watch)
     assert sum(seen) == summary.events == len(crowd)
     assert len(summary.first) == 10
     assert [entry.name for entry in tmp_path.iterdir()] == ["in.h5"]
 
 
 def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
-    source = write(tmp_path / "in.h5", crowd)
+    source = write_events(crowd, tmp_path / "in.h5")
     with pytest.raises(ConfigError, match=r"suffix '\.csv': choose one of \.h5"):
         reconstruct_files(source, tmp_path / "out.csv", mass_model)
     with pytest.raises(InputError, match="is an input file"):
@@ -186,19 +180,19 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
         reconstruct_files(source, tmp_path / "none" / "out.root", mass_model)
     clash = Events(crowd.jets, columns={"status": np.zeros(len(crowd), int)})
     with pytest.raises(ConfigError, match="the column status of the input has the name of a result"):
-        reconstruct_files(write(tmp_path / "clash.h5", clash), tmp_path / "out.root", mass_model, keep=["status"])
+        reconstruct_files(
+            write_events(clash, tmp_path / "clash.h5"), tmp_path / "out.root", mass_model, keep=["status"]
+        )
     weighted = Events(crowd.jets, weights=np.ones(len(crowd)), columns={"weight": np.zeros(len(crowd))})
     with pytest.raises(ConfigError, match="the column weight of the input has the name of a result"):
         result_columns(reconstruct(weighted, mass_model))
-    some = write(tmp_path / "some.h5", Events(crowd.jets, columns={"run": np.ones(len(crowd), int)}))
+    some = write_events(Events(crowd.jets, columns={"run": np.ones(len(crowd), int)}), tmp_path / "some.h5")
     for inputs in ([source, some], [some, source]):
         with pytest.raises(OutputError, match="only some inputs have the columns scores, weight"):
             reconstruct_files(inputs, tmp_path / "out.parquet", mass_model)
     some.unlink()
-    others = write(tmp_path / "others.h5", Events(crowd.jets, "hh4b"))
-    with pytest.raises(
-        InputError, match=r"others\.h5: the events are for hh4b, but the model is for ttbar_allhad"
-    ):
+    others = write_events(Events(crowd.jets, "hh4b"), tmp_path / "others.h5")
+    with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b, but the model is for"):
         reconstruct_files(others, tmp_path / "out.parquet", mass_model)
     with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
         reconstruct(others, mass_model)
@@ -251,7 +245,7 @@ main(["reconstruct", {source!r}, "-o", {target!r}, "--force"])
     ],
 )
 def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
-    source, target = write(tmp_path / "in.h5", crowd), tmp_path / f"out{suffix}"
+    source, target = write_events(crowd, tmp_path / "in.h5"), tmp_path / f"out{suffix}"
     target.write_text("an earlier result")
     script = textwrap.dedent(SLOW).format(
         conftest=str(Path(__file__).parents[1] / "conftest.py"), source=str(source), target=str(target)
@@ -259,7 +253,7 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline().strip() == b"halfway"
     os.kill(process.pid, getattr(signal, signal_name))
-    _, error = process.communicate(timeout=300)
+    _, error = process.communicate()
     number = signal.Signals[signal_name]
     stopped = (128 + number, f"pairton: stopped by {signal_name}\n".encode())
     assert (process.returncode, error) == ((-number, b"") if left else stopped)
@@ -269,9 +263,10 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
     assert all(name.startswith(".") for name in others)
 
 
-def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, monkeypatch):
+def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, monkeypatch, run):
     paths = [
-        write(tmp_path / name, crowd[rows]) for name, rows in (("a.h5", slice(99)), ("b.root", slice(99, 300)))
+        write_events(crowd[rows], tmp_path / name)
+        for name, rows in (("a.h5", slice(99)), ("b.root", slice(99, 300)))
     ]
     opened = []
     open_file = formats._open
@@ -296,17 +291,14 @@ def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, m
         ["reconstruct", "-o", tmp_path / "cli.h5"],
         ["display", "--event", "120", "-o", tmp_path / "a.html"],
     ):
-        with pytest.raises(SystemExit) as ended:
-            main([*map(str, [*verb, *paths]), "--model", str(model_folder)])
-        assert ended.value.code == 0
+        run(*verb, *paths, "--model", model_folder)
         check(once)
-    with pytest.raises(SystemExit):
-        main(["inspect", *once, "--json"])
+    run("inspect", *once, "--json")
     check(once)
 
 
 def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_model, tmp_path):
-    source = write(tmp_path / "in.h5", crowd)
+    source = write_events(crowd, tmp_path / "in.h5")
     with Run(source, mass_model, RunSettings("beam:4", max_objects=9)) as run:
         (one,) = run.reconstruct()
     one.save(tmp_path / "saved.parquet")
@@ -322,8 +314,8 @@ def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_
 @pytest.fixture
 def two(crowd, tmp_path):
     (tmp_path / "in").mkdir()
-    write(tmp_path / "in" / "a.h5", crowd[:100])
-    return [tmp_path / "in" / "a.h5", write(tmp_path / "in" / "b.root", crowd[100:])]
+    write_events(crowd[:100], tmp_path / "in" / "a.h5")
+    return [tmp_path / "in" / "a.h5", write_events(crowd[100:], tmp_path / "in" / "b.root")]
 
 
 def test_rows_of_several_files_say_where_they_come_from(two, mass_model, tmp_path):
@@ -358,7 +350,7 @@ def test_one_output_per_input(two, mass_model, tmp_path):
     with pytest.raises(InputError, match=r"b\.root is an input file"):
         reconstruct_files(two[1], tmp_path / "in" / "*.root", mass_model, per_file=True, force=True)
     (tmp_path / "other").mkdir()
-    twins = [two[0], write(tmp_path / "other" / "a.root", formats.read(two[0]))]
+    twins = [two[0], write_events(formats.read(two[0]), tmp_path / "other" / "a.root")]
     with pytest.raises(ConfigError, match=r"several inputs would be written to .*a\.parquet"):
         reconstruct_files(twins, tmp_path / "twins", mass_model, per_file=True)
 

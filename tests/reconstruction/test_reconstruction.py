@@ -1,7 +1,6 @@
 import copy
 import pickle
 from dataclasses import replace
-from itertools import pairwise
 
 import awkward as ak
 import numpy as np
@@ -9,16 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 import vector
 
+from event_files import write_events
 from pairton.decoding import DECODINGS, HYPER
-from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning, TopologyError
+from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
 from pairton.evaluation.scores import efficiencies
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import Inputs
 from pairton.events.objects import make_jets
-from pairton.formats import create
-from pairton.reconstruction.assigner import Assigner, windows
+from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.provenance import result_metadata
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import reconstruct
@@ -192,8 +191,7 @@ def test_momenta_in_other_coordinates(decays, mass_model):
 
 def test_a_file_by_its_name(decays, mass_model, tmp_path):
     events = decays(12)
-    with create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     for path in (tmp_path / "in.h5", str(tmp_path / "in.h5")):
         reco = reconstruct(path, mass_model)
         np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
@@ -211,23 +209,6 @@ def test_other_topologies(decays, mass_model):
     np.testing.assert_array_equal(reco.assignment.shape, (10, 4))
     with pytest.raises(ModelError, match="is for hh4b, but the events are for ttbar_allhad"):
         reconstruct(events, mass_model)
-
-
-def test_unknown_decoding(decays, mass_model):
-    with pytest.raises(ConfigError, match="did you mean 'steps'"):
-        reconstruct(decays(3), mass_model, decoding="step")
-
-
-def test_windows_do_not_depend_on_chunks(decays):
-    events = decays(53)
-    for cuts in ([], [0], [20], [1, 2, 3, 10, 19, 20, 21, 50], list(range(53)), [53, 53]):
-        edges = [0, *cuts, 53]
-        chunks = [events[a:b] for a, b in pairwise(edges)]
-        found = list(windows(chunks, size=10))
-        assert [len(window) for window in found] == [10] * 5 + [3]
-        assert ak.array_equal(Events.concatenate(found).jets, events.jets)
-    assert [len(window) for window in windows([events[:0]], size=10)] == [0]
-    assert [len(window) for window in windows([events[:0], events[:10], events[:0]], size=10)] == [10]
 
 
 def test_nothing_in_nothing_out(decays, mass_model):
@@ -371,13 +352,3 @@ def test_a_model_that_knows_missing_particles_says_what_is_there(decays, mass_mo
     assert (reco.event_probability <= alone.event_probability + 1e-6).all()
     assert not any(name in alone.to_columns() for name in (*names, "complete_probability"))
     assert "complete_probability" not in reconstruct(events, Patterns(), decoding="one_shot").to_columns()
-
-
-@pytest.mark.parametrize(("tag", "said"), [(0, "none of"), (1, "every one of")])
-def test_tags_that_cannot_be_are_said_once(decays, mass_model, tag, said):
-    events = decays(150)
-    events = events.replace(jets=ak.with_field(events.jets, ak.full_like(events.jets.btag, tag), "btag"))
-    with pytest.warns(PairtonWarning, match=rf"{said} 1200 jets has a b-tag: .* --btag TAGGER:CUT") as heard:
-        reco = reconstruct(events, mass_model)
-    assert len(heard) == 1
-    assert set(reco.to_columns()["status"]) == {"ok" if tag else "outside_selection"}

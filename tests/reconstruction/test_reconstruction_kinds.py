@@ -101,16 +101,6 @@ def test_objects_are_cut_first_and_judged_then(model):
     assert labels(uncut) == ["bad_object"] * 6
 
 
-def test_missing_energy_of_negative_size_is_bad(model):
-    """-999 stands for none in many files: no neutrino is made of it, and the status says so."""
-    events = lepton_events(3)
-    sizes, directions = [[-999.0], [0.0], [40.0]], [[1.0], [1.0], [1.0]]
-    met = make_objects(pt=sizes, eta=[[0.0]] * 3, phi=directions, energy=[[abs(size)] for (size,) in sizes])
-    reco = reconstruct(events.replace(objects={**events.objects, "met": met}), model)
-    assert labels(reco) == ["bad_object", "ok", "ok"]
-    assert (reco.assignment[0] == -1).all()
-
-
 def test_no_lepton_or_two_where_one_is_expected(model):
     """Two leptons have an answer with a caveat, none has no answer; what is not usable is no lepton."""
     cuts = SEMILEP.to_dict()["selection"] | {"event": {"leptons": [1, 1]}}

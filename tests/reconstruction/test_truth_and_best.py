@@ -5,11 +5,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from event_files import write_events
 from leptonic_tops import leptonic_events
 from pairton.errors import ConfigError, EventsError
 from pairton.evaluation.scores import matches
 from pairton.events import Events
-from pairton.formats import create
 from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.topology import load_topology
 from pairton.topology.assignments import aligned, present
@@ -44,8 +44,7 @@ def test_each_particle_is_right_wrong_or_not_reconstructible(decays, mass_model,
     assert np.sort(indices, axis=1).tolist() == np.sort(truth, axis=1).tolist()
     complete = (found == "right").all(axis=1)
     np.testing.assert_array_equal(indices[complete], reco.index[complete])
-    with create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     for suffix in (".parquet", ".root", ".h5"):
         reconstruct_files(tmp_path / "in.h5", tmp_path / f"out{suffix}", mass_model, truth=True)
     table = pq.read_table(tmp_path / "out.parquet")
@@ -96,8 +95,7 @@ def test_the_most_probable_assignments(decays, mass_model):
 
 def test_lists_of_assignments_in_files(decays, mass_model, tmp_path):
     events = decays(30, extra=2, floor=40)  # some without an answer
-    with create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     expected = reconstruct(events, mass_model, best=2).to_columns()
     for suffix in (".parquet", ".root", ".h5"):
         reconstruct_files(tmp_path / "in.h5", tmp_path / f"out{suffix}", mass_model, best=2)
