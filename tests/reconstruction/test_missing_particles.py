@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pairton
-from pairton import formats
+from event_files import write_events
 from pairton.cli import main
 from pairton.decoding import set_tables
 from pairton.errors import ConfigError, ModelError
@@ -19,7 +19,6 @@ from pairton.events.head_specs import HeadSpec
 from pairton.models import model as models
 from pairton.models.storage import save_model
 from pairton.reconstruction.provenance import result_metadata
-from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import reconstruct, reconstruct_files
 
 PATTERNS = ("t_t", "t_W", "t", "W_W", "W", "nothing")
@@ -170,9 +169,7 @@ def test_priors_scale_the_odds(decays, missing_model_type):
     np.testing.assert_allclose(odds(after), 1e4 * odds(before), rtol=1e-5)
     np.testing.assert_array_equal(after.assignment, before.assignment)
     np.testing.assert_allclose(
-        after.outputs["event_probability_if_complete"],
-        before.outputs["event_probability_if_complete"],
-        rtol=1e-5,
+        after.outputs["event_probability_if_complete"], before.outputs["event_probability_if_complete"], rtol=1e-5
     )
     sure = reconstruct(events, model, prior={"incomplete": 0})
     np.testing.assert_allclose(sure.event_probability, before.outputs["event_probability_if_complete"], rtol=1e-5)
@@ -183,8 +180,7 @@ def test_priors_scale_the_odds(decays, missing_model_type):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".root", ".h5"])
 def test_partly_empty_answers_are_written_and_read_back(five, missing_model, tmp_path, suffix):
-    with formats.create(tmp_path / "in.h5", five.topology) as writer:
-        writer.write(five)
+    write_events(five, tmp_path / "in.h5")
     settings = {"answer": "particles", "allow_absent": True, "prior": {"nothing": 2.0}}
     out = tmp_path / f"out{suffix}"
     summary = reconstruct_files(str(tmp_path / "in.h5"), out, missing_model, **settings)
@@ -229,8 +225,7 @@ def test_the_bound_on_sums_truncates_and_is_counted(decays, missing_model, monke
     monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
     assert set_tables.exact_limit(missing_model.topology) == 8
     events = decays(20, extra=4)
-    with formats.create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     summary = reconstruct_files(str(tmp_path / "in.h5"), tmp_path / "out.parquet", missing_model)
     assert summary.status["truncated"] == 20
     assert result_metadata(tmp_path / "out.parquet")["max_objects"] == 8
@@ -240,26 +235,14 @@ def test_the_bound_on_sums_truncates_and_is_counted(decays, missing_model, monke
     assert not any(set(row[row >= 0]) & set(soft) for row, soft in zip(reco.assignment, softest, strict=True))
 
 
-def test_a_network_without_patterns_uses_more_objects(mass_model, missing_model, monkeypatch):
-    """It has fewer sums within the bound."""
-    monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
-    settings = [RunSettings("exact").for_model(model) for model in (mass_model, missing_model)]
-    assert [found.max_objects for found in settings] == [9, 8]
-
-
-def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, monkeypatch, tmp_path, capsys):
+def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, monkeypatch, tmp_path, run):
     """The user is told if fewer objects are used than --max-objects asks for."""
-    from pairton.cli import main
-
     events = decays(20, extra=4)
-    with formats.create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: missing_model)
     for most, said in ((2000, True), (10**6, False)):
         monkeypatch.setattr(set_tables, "MAX_SUMS", most)
-        with pytest.raises(SystemExit):
-            main(["reconstruct", str(tmp_path / "in.h5"), "--max-objects", "11"])
-        warned = capsys.readouterr().err
+        warned = run("reconstruct", tmp_path / "in.h5", "--max-objects", "11").err
         assert ("--max-objects 11 is more than" in warned) is said
         assert ("only the 8 of highest pT were used (20 truncated)" in warned) is said
 
@@ -322,8 +305,7 @@ def test_networks_answer_events_that_lack_a_kind_of_objects(small_network, tmp_p
 def call(monkeypatch, missing_model, five, decays, tmp_path, capsys):
     """The command line on five-jet events and complete ones: arguments in, what it says out."""
     events = Events.concatenate([five[:2], decays(2, extra=0)])
-    with formats.create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
 
     def run(verb, *arguments, model=missing_model):
         monkeypatch.setattr(models, "load_model", lambda *_, **__: model)

@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
+from event_files import write_events
 from pairton import evaluate, read, reconstruct
-from pairton.cli import main
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events
 from pairton.formats import create
@@ -41,13 +41,11 @@ def test_a_tree_under_another_name_has_the_model_of_that_tree():
     assert model_for(parse_topology(raw)) == "ttbar_semilep"
 
 
-def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path, capsys):
+def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path, refused):
     with pytest.raises(ModelError, match=NONE):
         Run(four_bottoms)
-    with pytest.raises(SystemExit) as stop:
-        main(["reconstruct", str(four_bottoms), "--topology", "hh4b", "-o", str(tmp_path / "out.parquet")])
-    assert stop.value.code == 2
-    assert capsys.readouterr().err.startswith(f"pairton: {NONE}")
+    said = refused("reconstruct", four_bottoms, "--topology", "hh4b", "-o", tmp_path / "out.parquet")
+    assert said.startswith(f"pairton: {NONE}")
     with pytest.raises(ModelError, match=NONE):
         evaluate(four_bottoms)
 
@@ -58,8 +56,7 @@ def test_a_model_may_be_given_as_a_path(tmp_path):
     events = read(sample)[:20]
     expected = reconstruct(events, str(model)).assignment
     np.testing.assert_array_equal(reconstruct(events, model).assignment, expected)
-    with create(tmp_path / "some.h5", events.topology, events.metadata) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "some.h5")
     np.testing.assert_array_equal(reconstruct(tmp_path / "some.h5", model).assignment, expected)
     with Run(tmp_path / "some.h5", model) as run:
         stream = list(run.reconstruct())
@@ -81,7 +78,7 @@ def test_evaluate_follows_the_topology_of_files(four_bottoms):
         evaluate(four_bottoms, topology="tttt_allhad")
 
 
-def test_labels_choose_the_model_and_it_is_said(tmp_path, capsys):
+def test_labels_choose_the_model_and_it_is_said(tmp_path, run, refused):
     """SPANet's files name no topology: the model with the most of their labels is used, aloud."""
     counts = {"t": ("b", "q1", "q2"), "tl": ("b", "l")}
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -98,12 +95,7 @@ def test_labels_choose_the_model_and_it_is_said(tmp_path, capsys):
                 )
     with pytest.warns(PairtonWarning, match=r"a\.h5 is read as ttbar_semilep, the built-in model .*the most"):
         assert Run(tmp_path / "a.h5").model.topology.name == "ttbar_semilep"
-    with pytest.raises(SystemExit) as stop:  # inspect chooses in the same way
-        main(["inspect", str(tmp_path / "a.h5"), "--json"])
-    assert not stop.value.code
-    shown = capsys.readouterr()
+    shown = run("inspect", tmp_path / "a.h5", "--json")  # which chooses in the same way
     assert json.loads(shown.out)["topology"] == "ttbar_semilep"
     assert "a.h5 is read as ttbar_semilep, the built-in model" in shown.err
-    with pytest.raises(SystemExit):
-        main(["inspect", str(tmp_path / "a.h5"), "--topology", "hh4b"])
-    assert "TARGETS lacks" in capsys.readouterr().err
+    assert "TARGETS lacks" in refused("inspect", tmp_path / "a.h5", "--topology", "hh4b")

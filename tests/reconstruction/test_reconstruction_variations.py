@@ -8,25 +8,18 @@ import awkward as ak
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import uproot
 
 import pairton
 from leptonic_tops import leptonic_events
-from pairton.cli import main
 from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets
 from pairton.reconstruction.provenance import COMPLETE, read_result, result_metadata
 from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.running import reconstruct, reconstruct_files
+from root_files import write_tree
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    return stop.value.code
 
 
 def scaled(events, factor):
@@ -67,18 +60,9 @@ def test_variations_from_a_file_to_a_file(decays, mass_model, tmp_path):
     jets = events.jets
     content = {f"Jet_{name}": jets[name] for name in ("pt", "eta", "phi")}
     content |= {"Jet_mass": jets.mass, "Jet_btagPNetB": jets.btag, "Jet_pt_up": jets.pt * 1.2}
-    content = {name: ak.values_astype(column, np.float32) for name, column in content.items()}
     content["Jet_jetId"] = ak.values_astype(ak.where(ak.local_index(jets.pt) == 0, 0, 6), np.uint8)
-    content["event"] = np.arange(30, dtype=np.uint64)
-    content |= {name: np.ones(30, dtype=np.uint32) for name in ("run", "luminosityBlock")}
-    path, output = tmp_path / "nano.root", tmp_path / "out.parquet"
-    with uproot.recreate(path) as file:
-        kinds = {
-            k: f"var * {v.layout.content.dtype}" if isinstance(v, ak.Array) else v.dtype
-            for k, v in content.items()
-        }
-        file.mktree("Events", kinds)
-        file["Events"].extend(content)
+    content |= {"event": np.arange(30), "run": np.ones(30, int), "luminosityBlock": np.ones(30, int)}
+    path, output = write_tree(tmp_path / "nano.root", "Events", content), tmp_path / "out.parquet"
     options = {"btag": "PNetB:0.5", "variations": {"up": {"pt": "Jet_pt_up"}}}
     summary = reconstruct_files(path, output, mass_model, **options)
     assert summary.events == 30
@@ -155,7 +139,7 @@ def leptonic(tmp_path):
     return path, events, up
 
 
-def test_missing_energy_follows_the_objects(leptonic, tmp_path):
+def test_missing_energy_follows_the_objects(leptonic, tmp_path, run):
     """By the opposite of the sum of the shifts of jets above 15 GeV, in memory, in files and in parts."""
     path, events, up = leptonic
     hard = events.jets.pt > 15
@@ -170,7 +154,7 @@ def test_missing_energy_follows_the_objects(leptonic, tmp_path):
     reco.save(tmp_path / "memory.parquet")
     words = ["reconstruct", str(path), "--model", "ttbar_semilep", "--btag", "generator", "--set", "overlap=none"]
     for more in (["-o", tmp_path / "file.parquet"], ["-o", tmp_path / "parts", "--jobs", "1"]):
-        assert run(*words, "--variation", "up:pt=pt_up", *more) == 0
+        run(*words, "--variation", "up:pt=pt_up", *more)
     assert read_result(tmp_path / "memory.parquet")["moved_met"] == ["up"]
     how = {"btag": "generator", "settings": {"overlap": "none"}}
     again = reconstruct(path, "ttbar_semilep", variations={"up": {"pt": "pt_up"}}, **how)
@@ -181,24 +165,13 @@ def test_missing_energy_follows_the_objects(leptonic, tmp_path):
         np.testing.assert_allclose(pq.read_table(tmp_path / written)["tl_nu_pt_up"], expected, rtol=1e-4)
 
 
-def test_missing_energy_of_a_variation_is_used_as_it_is(leptonic, tmp_path):
+def test_missing_energy_of_a_variation_is_used_as_it_is(leptonic, tmp_path, run):
     path, events, up = leptonic
     still = {"jet": up, "met": events.objects["met"]}
     alone = reconstruct(events, variations={"up": still}, btag="generator").variations["up"]
     assert alone.events.objects["met"].pt.tolist() == events.objects["met"].pt.tolist()
-    words = [
-        "reconstruct",
-        path,
-        "--model",
-        "ttbar_semilep",
-        "--btag",
-        "generator",
-        "--set",
-        "overlap=none",
-        "-o",
-        tmp_path / "a.parquet",
-    ]
-    assert run(*words, "--variation", "up:pt=pt_up,met=nominal") == 0
+    words = ["reconstruct", path, "--model", "ttbar_semilep", "--btag", "generator", "--set", "overlap=none"]
+    run(*words, "-o", tmp_path / "a.parquet", "--variation", "up:pt=pt_up,met=nominal")
     assert "moved_met" not in read_result(tmp_path / "a.parquet")
     given = {"up": {"jet.pt": "pt_up", "met": "nominal"}}
     how = {"btag": "generator", "settings": {"overlap": "none"}}
