@@ -75,34 +75,6 @@ def product_of(topology, outputs, assignments, event=0):
     return total
 
 
-def greedy(topology, outputs, event=0):
-    """SPANet's choice: the most probable particle of all, then the next among objects that are left."""
-    labels = [label.split("/")[0] for label in labels_of(topology, "spanet")]
-    slots = {name: [s for s, other in enumerate(labels) if other == name] for name in dict.fromkeys(labels)}
-    left = {name: outputs[f"{BRANCH}{name}"][event].astype(float).copy() for name in slots}
-    for name, array in left.items():
-        kinds = [topology.slots[slot].kind for slot in slots[name]]
-        layout = outputs["layout"]
-        for axis, kind in enumerate(kinds):
-            outside = np.setdiff1d(np.arange(array.shape[axis]), topology.nodes(kind, layout))
-            array[tuple(slice(None) if k != axis else outside for k in range(array.ndim))] = -np.inf
-        for one, other in itertools.combinations(range(array.ndim), 2):
-            at = np.indices(array.shape)
-            array[at[one] == at[other]] = -np.inf
-    answer = np.full(len(labels), -1)
-    while left:
-        name = max(left, key=lambda n: left[n].max())
-        array = left.pop(name)
-        if not np.isfinite(array.max()):
-            return None
-        chosen = np.unravel_index(array.argmax(), array.shape)
-        answer[slots[name]] = chosen
-        for other in left.values():
-            for axis, node in itertools.product(range(other.ndim), chosen):
-                other[tuple(slice(None) if k != axis else node for k in range(other.ndim))] = -np.inf
-    return answer
-
-
 @pytest.mark.parametrize("name", EVENTS)
 def test_against_all_assignments(name, tmp_path):
     topology = topology_of(name, tmp_path)
@@ -138,28 +110,6 @@ def canonical_in_branches(topology, assignments):
     plan = branch_plan(topology)
     inside = canonical(plan.apart, assignments[:, list(plan.slots)])
     return plan.assigned(inside)
-
-
-@pytest.mark.parametrize("name", EVENTS)
-@pytest.mark.parametrize("seed", range(4))
-def test_never_less_probable_than_the_greedy_choice_and_no_object_twice(name, seed, tmp_path):
-    topology = topology_of(name, tmp_path)
-    layout = topology.layout(COUNTS[name])
-    outputs = outputs_of(topology, 20, sum(layout), seed, spread=1.0 + seed)
-    values = {kind: np.zeros((20, n, 4), dtype=np.float32) for kind, n in zip(topology.kinds, layout, strict=True)}
-    answer = decode(lambda nodes, tokens: outputs, topology, Nodes.full(values), decoding=BRANCHES)
-    ordered = np.sort(answer.assignment, axis=1)
-    assert (ordered[:, 1:] != ordered[:, :-1]).all()
-    assert (ordered >= 0).all()
-    assert answer.exact.all()
-    better = 0
-    for event in range(20):
-        choice = greedy(topology, outputs | {"layout": layout}, event)
-        mine = product_of(topology, outputs, answer.assignment[[event]], event)[0]
-        theirs = -np.inf if choice is None else product_of(topology, outputs, choice[None], event)[0]
-        assert mine >= theirs - 1e-4
-        better += mine > theirs + 1e-4
-    assert better  # greedy is not always best
 
 
 def test_padding_changes_nothing(tmp_path):
