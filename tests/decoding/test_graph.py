@@ -87,7 +87,10 @@ def test_w_that_may_or_may_not_come_from_a_top():
     np.testing.assert_array_equal(seen["t"], adjacency(ttw, truth, EIGHT)[0][0, ttw.type_index("t")])
 
 
-@pytest.mark.parametrize("name", builtin_topologies())
+RESOLVED = [name for name in builtin_topologies() if not load_topology(name).merged]  # others have no tokens
+
+
+@pytest.mark.parametrize("name", RESOLVED)
 def test_tokens_agree_with_truth_and_only_grow(name):
     topology = load_topology(name)
     rng = np.random.default_rng(7)
