@@ -19,26 +19,15 @@ from pairton.topology import load_topology
 
 pytest.importorskip("lightning.fabric")
 
-from pairton.training import (
-    parse_recipe,
-    runs,
-    train,
-)
+from pairton.training import parse_recipe, runs, train
 from pairton.training.data import pack
 from pairton.training.loop import Trainer
 from pairton.training.measuring import measured
+from random_objects import TRIANGLES
 
 RECIPE = {
     "topology": "ttbar_allhad",
-    "network": {
-        "architecture": "symmetric",
-        "blocks": 1,
-        "pair_width": 8,
-        "single_stream": False,
-        "tokens": False,
-        "triangle_attention": False,
-        "edges_from": "pair",
-    },
+    "network": TRIANGLES | {"pair_width": 8, "dropout": 0.25},
     "loss": {"event_likelihood": 1.0, "masked_edges": 0.0},
     "data": {"train_fraction": 0.6, "validation_fraction": 0.4},
     "optimiser": {"steps": 3, "batch": 16},

@@ -313,23 +313,16 @@ def test_triplet_loss_by_hand():
     ].any()  # its edges have no logits to learn
 
 
-def test_beyond_the_bound_edges_take_over():
-    bound = count_sums(TTBAR, allowed_nodes(TTBAR, 6))
-    alone = {"event_likelihood": 2.0, "likelihood_bound": bound}
-    found = [terms_of(plan(TTBAR, alone, patterns=True, tokens=False), Key(0, (n,))) for n in (6, 7)]
-    assert found == [{"event_likelihood": 2.0}, {"masked_edges": 2.0}]
-    both = {"masked_edges": 0.5, "event_likelihood": 1.0, "likelihood_bound": bound}
-    found = [terms_of(plan(TTBAR, both, patterns=True, tokens=False), Key(0, (n,))) for n in (6, 7)]
-    assert found == [{"masked_edges": 0.5, "event_likelihood": 1.0}, {"masked_edges": 0.5}]
-
-
-@pytest.mark.parametrize(("patterns", "jets"), [(False, 16), (True, 15)])
-def test_the_bound_counts_the_sums_of_the_network(patterns, jets):
-    """A network without patterns has fewer, and was trained on edges from 16 jets on."""
-    recipe = plan(TTBAR, EVENT, patterns=patterns, tokens=False)
-    within, beyond = (terms_of(recipe, Key(0, (n,))) for n in (jets, jets + 1))
-    assert within == {"event_likelihood": 1.0}
-    assert beyond == {"masked_edges": 1.0}
+@pytest.mark.parametrize(("patterns", "jets"), [(False, 16), (True, 15), (True, 6)])
+def test_beyond_the_bound_edges_take_over(patterns, jets):
+    """It counts the sums of the network: one without patterns has fewer."""
+    own = {"likelihood_bound": count_sums(TTBAR, allowed_nodes(TTBAR, 6))} if jets == 6 else {}
+    for edges in (0, 0.5):
+        loss = {"masked_edges": edges, "event_likelihood": 2.0, **own}
+        recipe = plan(TTBAR, loss, patterns=patterns, tokens=False)
+        within, beyond = (terms_of(recipe, Key(0, (n,))) for n in (jets, jets + 1))
+        assert within == {"masked_edges": 0.5, "event_likelihood": 2.0} if edges else {"event_likelihood": 2.0}
+        assert beyond == {"masked_edges": edges or 2.0}
 
 
 # -- augmentation ------------------------------------------------------------------------------------------
@@ -500,10 +493,11 @@ def test_packed_weights_have_the_mean_one_and_may_be_negative(tmp_path):
 
 
 def test_memory_mapped_equals_in_memory(tmp_path):
-    events = labelled_events()
+    signal = np.arange(300) % 2
+    events = labelled_events().replace(columns={"EVENT/signal": signal})  # a slash, as in names of HDF5
     chunks = [events[start : start + 70] for start in range(0, 300, 70)]
-    held, _ = pack([events], TTBAR, INPUTS, folder=tmp_path / "a")
-    mapped, _ = pack(chunks, TTBAR, INPUTS, folder=tmp_path / "b", memory=4000)
+    held, _ = pack([events], TTBAR, INPUTS, folder=tmp_path / "a", columns=("EVENT/signal",))
+    mapped, _ = pack(chunks, TTBAR, INPUTS, folder=tmp_path / "b", memory=4000, columns=("EVENT/signal",))
     assert not (tmp_path / "a").exists()
     assert any(isinstance(group.objects["jet"].base, np.memmap) for group in mapped.groups.values())
     assert held.fingerprint == mapped.fingerprint
@@ -511,6 +505,7 @@ def test_memory_mapped_equals_in_memory(tmp_path):
         others = mapped.groups[key].arrays()
         for name, array in group.arrays().items():
             np.testing.assert_array_equal(array, others[name])
+        np.testing.assert_array_equal(group.columns["EVENT/signal"], signal[group.ids[:, 1].astype(int)])
 
 
 @pytest.mark.parametrize("changed", ["objects", "truth", "weights"])
@@ -537,15 +532,6 @@ def test_normalised_inputs_keep_the_scales_that_the_first_weights_expect(tmp_pat
     assert measured(recipe, other, first.inputs).inputs == first.inputs
     plain = measured(recipe, other, INPUTS)  # weights that expect the field as it is are of another network
     assert plain == measured(recipe, other)
-
-
-def test_memory_mapped_columns_may_have_a_slash_in_their_name(tmp_path):
-    signal = np.arange(300) % 2
-    events = labelled_events().replace(columns={"EVENT/signal": signal})
-    mapped, _ = pack([events], TTBAR, INPUTS, folder=tmp_path, memory=4000, columns=("EVENT/signal",))
-    for group in mapped.groups.values():
-        assert isinstance(group.truth.base, np.memmap)
-        np.testing.assert_array_equal(group.columns["EVENT/signal"], signal[group.ids[:, 1].astype(int)])
 
 
 def test_every_event_once_per_epoch_in_batches_of_one_layout():

@@ -1,24 +1,17 @@
-"""Training on several kinds of objects, on inputs beyond the b-tag, and with a head of one's own."""
-
-import json
+"""Training on several kinds of objects, and on inputs beyond the b-tag."""
 
 import awkward as ak
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-import torch
-import yaml
 
 from pairton import formats
-from pairton.cli import main
-from pairton.errors import ConfigError, PairtonError, TrainingError
+from pairton.errors import PairtonError, TrainingError
 from pairton.events import Events
 from pairton.events.inputs import Input
 from pairton.events.objects import make_met, make_objects
 from pairton.models.model import load_model
 from pairton.models.storage import read_info
-from pairton.network.heads import HEADS, Head
-from pairton.reconstruction.running import reconstruct, reconstruct_files
+from pairton.reconstruction.running import reconstruct
 from pairton.topology import parse_topology
 from pairton.training import parse_recipe
 from pairton.training.runs import train
@@ -75,27 +68,6 @@ def data(tmp_path):
     return tmp_path / "in.h5"
 
 
-class IsSignal(Head):
-    """Whether an event is signal: one logit."""
-
-    name, columns = "signal", ("is_signal",)
-
-    def __init__(self, topology, width):
-        super().__init__(topology, width)
-        self.out = torch.nn.Linear(2 * width, 1)
-
-    def forward(self, embedding):
-        return self.out(embedding.pooled())[:, 0]
-
-    def loss(self, output, labels):
-        return torch.nn.functional.binary_cross_entropy_with_logits(output, labels["is_signal"], reduction="none")
-
-
-@pytest.fixture
-def signal(monkeypatch):
-    monkeypatch.setitem(HEADS, "signal", IsSignal)
-
-
 def test_leptons_missing_energy_and_further_inputs(data, tmp_path):
     result = train(parse_recipe(RECIPE), [data], tmp_path / "out")
     assert result.finished
@@ -126,59 +98,6 @@ def test_leptons_missing_energy_and_further_inputs(data, tmp_path):
     }
     with pytest.raises(PairtonError, match="the model needs the fields width of jets, which the events lack"):
         reconstruct(without, engines[0])
-
-
-def test_a_head_of_ones_own_ends_up_as_a_column(data, tmp_path, signal, monkeypatch):
-    recipe = parse_recipe(RECIPE | {"heads": {"signal": 0.5}})
-    assert parse_recipe(json.loads(json.dumps(recipe.to_dict()))) == recipe
-    train(recipe, [data], tmp_path / "out")
-    rows = [line.split(",") for line in (tmp_path / "out" / "metrics.csv").read_text().splitlines()]
-    assert {name for _, kind, name, _ in rows if kind == "training"} >= {"event_likelihood", "signal", "loss"}
-    assert read_info(tmp_path / "out").outputs["signal"] == ()
-    model = load_model(tmp_path / "out", threads=1)
-    # a window of which no event has an answer has the column too
-    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (20,))
-    events = lepton_events()
-    none = ak.local_index(events.jets.pt) < ak.Array(np.where(np.arange(80) < 20, 3, 99))
-    events = events.keep({"jet": none})
-    with formats.create(tmp_path / "some.h5", SEMILEP) as writer:
-        writer.write(events)
-    reconstruct_files(tmp_path / "some.h5", tmp_path / "out.parquet", model)
-    found = pq.read_table(tmp_path / "out.parquet")["signal"].to_numpy()
-    assert np.isnan(found[:20]).all()
-    assert np.isfinite(found[20:]).all()
-    assert len(np.unique(found[20:])) > 50
-    np.testing.assert_allclose(reconstruct(events, model).outputs["signal"], found, rtol=1e-5)
-
-
-def test_a_head_without_its_column_or_its_class(data, tmp_path, signal):
-    events = lepton_events()
-    with formats.create(tmp_path / "bare.h5", SEMILEP) as writer:
-        writer.write(Events(events.objects, SEMILEP, events.truth))
-    with pytest.raises(PairtonError, match="is_signal"):
-        train(parse_recipe(RECIPE | {"heads": {"signal": 0.5}}), [tmp_path / "bare.h5"], tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"no head 'signl'.*did you mean 'signal'"):
-        train(parse_recipe(RECIPE | {"heads": {"signl": 0.5}}), [data], tmp_path / "out2")
-    with pytest.raises(ConfigError, match="must map names to weights above 0"):
-        parse_recipe(RECIPE | {"heads": {"signal": -1}})
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
-
-
-def test_a_trained_folder_is_ready_for_the_default_engine(data, tmp_path, capsys):
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
-    assert run("train", tmp_path / "recipe.yaml", "--data", data, "--out", tmp_path / "out") == 0, (
-        capsys.readouterr()
-    )
-    target = tmp_path / "reco.parquet"
-    assert run("reconstruct", data, "--model", tmp_path / "out", "-o", target) == 0, capsys.readouterr()
-    table = pq.read_table(target)
-    assert {"t_b_jet", "tl_l_lepton", "n_jets", "n_leptons", "n_met", "exact"} <= set(table.column_names)
-    assert (table["tl_l_lepton"].to_numpy() >= 0).all()
 
 
 def test_fine_tuning_compares_trees_as_training_does(data, tmp_path):
