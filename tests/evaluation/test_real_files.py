@@ -155,3 +155,9 @@ def test_inspect_says_which_rule_rejects_jets(name, column, passes, reason):
     near = sum(int(n) * count for n, count in jets["counts"].items()) - jets["usable"] - failing
     shown = " ".join(CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout.split())
     assert f"{failing} {reason}, {near} within 0.4 of leptons above 15 GeV" in shown
+    for kind, found in counts["objects"].items():  # every object and every event that is lost has a reason
+        total, used = (sum(int(n) * count for n, count in found[what].items()) for what in ("counts", "passing"))
+        reasons = sum(sum(found.get(what, {}).values()) for what in ("rejected", "cut"))
+        assert total - used == reasons + (near if kind == "jet" else 0)
+    assert counts["events"] - counts["selected"] == sum(counts["lost"].values())
+    assert "electrons fail" in shown

@@ -75,6 +75,7 @@ __all__ = ["evaluate"]
     help="Also evaluate with the energies of all jets times S.",
 )
 @option(PHYSICS, "--no-weights", is_flag=True, help="Count every event once, whatever its weight.")
+@option(OUTPUT, "--full", is_flag=True, help="Print all tables.")
 @option(OUTPUT, "--json", "json_file", metavar="FILE", help="Write all numbers as JSON; - prints them.")
 @option(OUTPUT, "--report", metavar="PAGE", help="Write an HTML page with figures and a gallery of events.")
 @option(OUTPUT, "--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
@@ -85,6 +86,7 @@ def evaluate(
     models: tuple[str, ...],
     mix: str | None,
     no_weights: bool,
+    full: bool,
     json_file: str | None,
     report: str | None,
     plots: str | None,
@@ -102,6 +104,7 @@ def evaluate(
     from pairton._common.atomic import Replacement, replacing
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
+    from pairton.evaluation.evaluation import WIDTH
 
     for output in (json_file, report):
         if output not in (None, "-"):
@@ -125,7 +128,10 @@ def evaluate(
     if json_file == "-":
         click.echo(text)
     else:
-        click.echo(result.table(*([get_terminal_size().columns] if sys.stdout.isatty() else [])), nl=False)
+        width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+        click.echo(result.table(width, full), nl=False)
+        if not full:
+            click.echo("--full prints all tables, --report PAGE.html adds figures")
         if not any(total.any() for total in result.scores(result.methods[0]).total.values()):
             click.echo("pairton: warning: these events have no truth labels, so nothing can be scored", err=True)
     if json_file not in (None, "-"):

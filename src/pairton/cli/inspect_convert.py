@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,8 @@ def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[s
             summary.add(source.no_events(), source.format)
             for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
                 summary.add(events, source.format)
-            summary.rejected.update(source.rejected)
+            for kind, reasons in source.rejected.items():
+                summary.rejected.setdefault(kind, Counter()).update(reasons)
     if as_json:
         click.echo(json.dumps(summary.to_dict()))
         return
@@ -226,6 +228,9 @@ def _overview(summary: Summary) -> Table:
         if usable < total:
             why = _rule(kind, summary, total - usable)
             table.add_row("  usable", str(usable), f"{_share(usable, total)}  {why}")
+        if any(cut := summary.cut.get(kind, Counter()).values()):
+            used = usable - sum(cut)
+            table.add_row("  pass cuts", str(used), f"{_share(used, total)}  {_reasons(summary.cut[kind])}")
         shown = summary.passing[kind] if usable < total and kind in LEPTONS else counts
         which = " pass" if shown is not counts else ""
         most = max(shown.values(), default=1)
@@ -246,6 +251,8 @@ def _overview(summary: Summary) -> Table:
         table.add_row("  other scores", "", ", ".join(others))
     share = _share(summary.selected, summary.events)
     table.add_row("selected", str(summary.selected), f"{share}  {topology.selection}")
+    if summary.selected < summary.events:
+        table.add_row("  lost", str(summary.events - summary.selected), _reasons(summary.lost))
     if summary.bad:
         table.add_row("bad objects", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
     if summary.has_truth:
@@ -263,16 +270,20 @@ def _overview(summary: Summary) -> Table:
 
 
 def _rule(kind: str, summary: Summary, lost: int) -> str:
-    """Which objects of a kind are usable, if the format has a rule; for jets, how many each rule rejects."""
-    metadata = summary.metadata
-    if kind == "jet":
-        reasons = [f"{count} {reason}" for reason, count in summary.rejected.items() if count]
-        near = lost - summary.rejected.total()  # the only other rule
-        if near and metadata.get("overlap", "none") != "none":
-            reasons.append(f"{near} within {metadata['overlap']:g} of leptons above {metadata['lepton_pt']:g} GeV")
-        return ", ".join(reasons)
+    """How many objects of a kind each rule rejects, or the rule, if the format does not count them."""
+    metadata, reasons = summary.metadata, summary.rejected.get(kind, Counter[str]())
+    left = lost - reasons.total()
+    if kind == "jet" and left and metadata.get("overlap", "none") != "none":  # the only other rule
+        near = f"within {metadata['overlap']:g} of leptons above {metadata['lepton_pt']:g} GeV"
+        return _reasons(reasons + Counter({near: left}))
+    if kind == "jet" or not left:
+        return _reasons(reasons)
     kinds = ("electron", "muon") if kind == "lepton" and "lepton_id" not in metadata else (kind,)
     return "; ".join(f"{each}s: {metadata[f'{each}_id']}" for each in kinds if f"{each}_id" in metadata)
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in counts.items() if count)
 
 
 def _tags(summary: Summary) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pairton.evaluation.methods import Method
     from pairton.evaluation.registry import Metric
 
-__all__ = ["Evaluation", "Table", "formatted", "show"]
+__all__ = ["WIDTH", "Evaluation", "Table", "formatted", "show"]
 
 WIDTH = 120  # characters, of tables as text
 
@@ -96,16 +96,17 @@ class Evaluation:
             if method.unanswered
         ]
 
-    def tables(self) -> list[Table]:
-        """The tables of all metrics."""
-        return [table for metric in self.metrics.values() for table in metric.tables(self)]
+    def tables(self, full: bool = True) -> list[Table]:
+        """The tables of all metrics, or of the most important ones."""
+        chosen = [metric for metric in self.metrics.values() if full or metric.brief]
+        return [table for metric in chosen for table in metric.tables(self)]
 
-    def table(self, width: int = WIDTH) -> str:
-        """All tables as text."""
+    def table(self, width: int = WIDTH, full: bool = True) -> str:
+        """All tables as text, or the most important ones."""
         from rich.console import Console
 
         text = StringIO()
-        show(Console(file=text, width=width), self.tables())
+        show(Console(file=text, width=width), self.tables(full))
         return "\n".join([*self.summary(), text.getvalue()])
 
     def to_dict(self) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class Metric:
 
     name: str  # key in the JSON
     title: str = ""  # heading
+    brief: bool = False  # whether its tables are among the few that `pairton evaluate` prints by default
 
     def count(self, chunk: Chunk, method: Method) -> Any:
         """The counts of one method in a chunk of events; None for none."""

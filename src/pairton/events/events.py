@@ -286,15 +286,20 @@ class Events:
         return np.where(bad, Status.BAD_OBJECT, Status.OK).astype(np.uint8)
 
     @cached_property
-    def selected(self) -> npt.NDArray[np.bool_]:
-        """(n,): events that pass the selection of the topology and have no bad object."""
+    def failures(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Reason -> (n,): events that fail the selection of the topology, or have a bad object."""
         selection, btags = self.topology.selection, None
         if selection.btags and self.metadata.get("btag") != "none":  # read without tags
             if "btag" not in ak.fields(self.jets):
                 raise EventsError("the selection counts b-tags: name the column of btag with --map btag=COLUMN")
             btags = np.asarray(ak.sum(self.passes[JET] & (self.jets.btag > 0.5), axis=1))
         counts = {kind: np.asarray(ak.sum(passes, axis=1)) for kind, passes in self.passes.items()}
-        return np.asarray(selection.accepts(counts, btags) & (self.status == Status.OK))
+        return {"bad objects": self.status != Status.OK, **selection.failures(counts, btags)}
+
+    @cached_property
+    def selected(self) -> npt.NDArray[np.bool_]:
+        """(n,): events that pass the selection of the topology and have no bad object."""
+        return np.asarray(~np.logical_or.reduce([*self.failures.values()]))
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:

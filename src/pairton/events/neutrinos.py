@@ -131,7 +131,13 @@ def neutrino_ellipse(
 
 
 def two_neutrinos(
-    leptons: npt.ArrayLike, bs: npt.ArrayLike, met: npt.ArrayLike, w_mass: npt.ArrayLike, top_mass: npt.ArrayLike
+    leptons: npt.ArrayLike,
+    bs: npt.ArrayLike,
+    met: npt.ArrayLike,
+    w_mass: npt.ArrayLike,
+    top_mass: npt.ArrayLike,
+    *,
+    closest: bool = True,
 ) -> TwoNeutrinos:
     """The neutrinos of two leptonic tops.
 
@@ -140,8 +146,8 @@ def two_neutrinos(
     w_mass, top_mass   GeV, one per top (n, 2), or one for both
 
     If the ellipses do not intersect, the result is their closest approach: all masses are right, and the sum of
-    the neutrinos' transverse momenta is as near to the missing one as possible (`mismatch`). NaN if an input is
-    NaN.
+    the neutrinos' transverse momenta is as near to the missing one as possible (`mismatch`), or NaN without
+    `closest`. NaN if an input is NaN.
     """
     leptons, bs, met = (np.asarray(values, np.float64) for values in (leptons, bs, met))
     n = len(leptons)
@@ -154,7 +160,7 @@ def two_neutrinos(
     momenta = _at(h[rows], angle)  # (m, 4, 2, 3)
     p4[rows] = np.where(found[:, :, None, None], _with_energy(momenta), np.nan)
     n_real[rows] = found.sum(axis=1)
-    (rows,) = np.nonzero(known & (n_real == 0))
+    (rows,) = np.nonzero(known & (n_real == 0) & closest)
     for block in np.split(rows, range(BLOCK, len(rows), BLOCK)):
         p4[block, 0] = _with_energy(_closest(h[block], met[block]))
     total = p4.sum(axis=2) + (leptons + bs).sum(axis=1)[:, None]

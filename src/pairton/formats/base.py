@@ -201,7 +201,8 @@ class Source(ABC):
     tagging: str = ""  # the tagger and its cut, which must be the same in all files
     others: Sequence[str] = ()  # collections in the file that the topology does not use
     read_as: Mapping[str, Any] = MappingProxyType({})  # all choices of the reader: tagger, jet ID, ...
-    rejected: Mapping[str, int] = MappingProxyType({})  # reason -> jets read so far that are not usable
+    # kind -> reason -> objects read so far that are not usable
+    rejected: Mapping[str, Mapping[str, int]] = MappingProxyType({})
     traced: bool = False  # whether `chunks` add the columns `file` and `entry`
 
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -106,7 +106,7 @@ class ExperimentSource(TableSource):
         for chosen in self.objects.get("met", {}).values():
             self.metadata["met"] = chosen["pt"][0]
         self.read_as = self.metadata  # readers add to it
-        self.rejected: Counter[str] = Counter()
+        self.rejected: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.tagging = str(self.tagger)
 
     # -- which columns -------------------------------------------------------------------------------------
@@ -296,6 +296,9 @@ class ExperimentSource(TableSource):
                 part.fields.setdefault("mass", np.zeros(len(part), dtype=np.float32))
             if collection in self.leptons.conditions:
                 part.usable = self._lepton(rows, collection).usable
+                flavour = self._flavours[collection]
+                failed = f"{flavour.plural} fail {self.leptons.conditions[collection]}"
+                self.rejected[kind][failed] += int(np.count_nonzero(~part.passing))
             parts.append(part)
         found = merged(parts)
         if kind in LEPTONS:
@@ -310,7 +313,7 @@ class ExperimentSource(TableSource):
         asked = self.options.wanted(JET).required
         fields |= {name: scores for name in self._score_names if name in asked}
         for rule, passes in self.jet_rules(rows, jets).items():
-            self.rejected[rule] += int(np.count_nonzero(jets.passing & ~passes))
+            self.rejected[JET][rule] += int(np.count_nonzero(jets.passing & ~passes))
             jets.keep(passes)
 
     def retag(self, fields: dict[str, Flat]) -> None:

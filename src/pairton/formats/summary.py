@@ -49,7 +49,15 @@ class Summary:
     sum_of_squares: float = 0.0  # of the weights
     first: Events | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # of the first file
-    rejected: Counter[str] = field(default_factory=Counter)  # reason -> jets that are not usable
+    rejected: dict[str, Counter[str]] = field(
+        default_factory=dict
+    )  # kind -> reason -> objects that are not usable
+    cut: dict[str, Counter[str]] = field(
+        default_factory=dict
+    )  # kind -> reason -> usable objects that fail the cuts
+    lost: Counter[str] = field(
+        default_factory=Counter
+    )  # reason -> events that fail the selection, each counted once
     taggers: list[dict[str, Any]] = field(default_factory=list)  # scores of jets in the first file
     tagged: tuple[int, int] = (0, 0)  # number of b-tagged jets, and of all usable jets
 
@@ -77,6 +85,17 @@ class Summary:
                 counts = np.bincount(numbers)
                 per_event = kept.setdefault(kind, Counter())
                 per_event.update({int(n): int(counts[n]) for n in np.flatnonzero(counts)})
+            cuts, usable, pt = events.topology.selection.cuts(kind), events.usable[kind], objects.pt
+            if cuts.pt:
+                soft = int(ak.sum(usable & (pt < cuts.pt)))
+                self.cut.setdefault(kind, Counter())[f"below {cuts.pt:g} GeV"] += soft
+            if cuts.abs_eta < np.inf:
+                wide = int(ak.sum(usable & (pt >= cuts.pt) & (abs(objects.eta) > cuts.abs_eta)))
+                self.cut.setdefault(kind, Counter())[f"beyond |eta| {cuts.abs_eta:g}"] += wide
+        counted = np.zeros(len(events), dtype=bool)
+        for reason, failed in events.failures.items():
+            self.lost[reason] += int((failed & ~counted).sum())
+            counted |= failed
         self.selected += int(events.selected.sum())
         self.bad += int((events.status == Status.BAD_OBJECT).sum())
         self.has_truth |= events.truth is not None
@@ -104,7 +123,7 @@ class Summary:
                     "fields": self.fields[kind],
                     "counts": {str(n): counts[n] for n in sorted(counts)},
                     "usable": self.usable[kind],
-                    **({"rejected": dict(self.rejected)} if kind == JET and self.rejected else {}),
+                    **_counted(rejected=self.rejected.get(kind), cut=self.cut.get(kind)),
                     "passing": {str(n): self.passing[kind][n] for n in sorted(self.passing[kind])},
                 }
                 for kind, counts in self.counts.items()
@@ -112,6 +131,7 @@ class Summary:
             "others": self.others,
             "median_pt": self.medians,
             "selected": self.selected,
+            **_counted(lost=self.lost),
             "present": dict(self.present),
             "complete": self.complete,
             **({"weights": {"sum": self.sum_of_weights, "effective": self.effective}} if self.has_weights else {}),
@@ -120,3 +140,8 @@ class Summary:
             "tagged": {"b": self.tagged[0], "jets": self.tagged[1]},
             "metadata": self.metadata,
         }
+
+
+def _counted(**counts: Counter[str] | None) -> dict[str, dict[str, int]]:
+    """Counts by reason, without those of 0."""
+    return {name: dict(+reasons) for name, reasons in counts.items() if reasons and reasons.total()}

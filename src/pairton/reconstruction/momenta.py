@@ -19,6 +19,8 @@ from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.neutrinos import nearest_mass, one_neutrino, two_neutrinos
 from pairton.events.vectors import cartesian
+from pairton.kinematics.fit_settings import load_settings
+from pairton.kinematics.smearing import smeared_neutrinos
 from pairton.topology import Topology
 from pairton.topology.kinds import KINDS
 from pairton.topology.pdg import properties_of
@@ -45,10 +47,13 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Neutrinos:
-    """All solutions for the neutrinos, beginning with the one that is used; NaN where there are fewer."""
+    """What is used for the neutrinos, then all other solutions; NaN where there are fewer.
+
+    For two neutrinos the mean over smeared measurements is used, and all solutions follow.
+    """
 
     p4: Floats  # (n, L, K, 4)
-    solutions: npt.NDArray[np.int32]  # (n,): number of real ones; 0: an approximation is used; -1: no neutrinos
+    solutions: npt.NDArray[np.int32]  # (n,): number of real ones as measured; 0: none; -1: no neutrinos
 
     @property
     def used(self) -> Floats:
@@ -93,11 +98,14 @@ class Momenta:
 
 def particle_momenta(events: Events, assignment: Ints) -> Momenta:
     """The momenta of the particles of an assignment (n, S): positions in `events.objects`, -1 for none."""
-    return momenta_of(events.topology, slot_momenta(events, assignment), missing_momentum(events))
+    return momenta_of(events.topology, slot_momenta(events, assignment), missing_momentum(events), events.ids)
 
 
-def momenta_of(topology: Topology, slots: Floats, met: Floats) -> Momenta:
-    """The momenta of particles, from objects in slots (n, S, 4) and missing momenta (n, 2); NaN for none."""
+def momenta_of(topology: Topology, slots: Floats, met: Floats, ids: npt.NDArray[np.uint64]) -> Momenta:
+    """The momenta of particles, from objects in slots (n, S, 4) and missing momenta (n, 2); NaN for none.
+
+    ids: (n, 2): of the events, which give the random numbers of smeared measurements
+    """
     visible = np.stack([slots[:, list(particle.slots)].sum(axis=1) for particle in topology.particles], axis=1)
     for particle in reversed(topology.particles) if topology.merged else ():  # children first
         parts = [slots[:, slot] for slot in particle.own_slots] + [visible[:, k] for k in particle.children]
@@ -105,10 +113,10 @@ def momenta_of(topology: Topology, slots: Floats, met: Floats) -> Momenta:
         if particle.merged_slot >= 0:
             whole = slots[:, particle.merged_slot]
             visible[:, particle.index] = np.where(np.isnan(whole), visible[:, particle.index], whole)
-    return Momenta(topology, visible, _solved(topology, slots, met))
+    return Momenta(topology, visible, _solved(topology, slots, met, ids))
 
 
-def _solved(topology: Topology, slots: Floats, met: Floats) -> Neutrinos:
+def _solved(topology: Topology, slots: Floats, met: Floats, ids: npt.NDArray[np.uint64]) -> Neutrinos:
     unseen, n = topology.neutrinos, len(slots)
     p4 = np.full((n, max(1, 2 * len(unseen)), len(unseen), 4), np.nan)
     solutions = np.full(n, -1, dtype=np.int32)
@@ -125,11 +133,13 @@ def _solved(topology: Topology, slots: Floats, met: Floats) -> Neutrinos:
         known = np.isfinite(p4).all(axis=(1, 2, 3))
         solutions[known] = np.where(found.real, 2, 0)[known]
     elif len(unseen) == 2 and all(neutrino.mother >= 0 for neutrino in unseen):
-        masses = [[getattr(neutrino, name) for neutrino in unseen] for name in ("mass", "mother_mass")]
-        both = two_neutrinos(np.stack(leptons, axis=1), np.stack(others, axis=1), met, *masses)
-        p4 = both.p4
-        known = np.isfinite(p4[:, 0]).all(axis=(1, 2))
+        masses = np.array([(neutrino.mass, neutrino.mother_mass) for neutrino in unseen]).T
+        measured = np.stack(leptons, axis=1), np.stack(others, axis=1), met, masses[0], masses[1]
+        both = two_neutrinos(*measured)
+        known = np.isfinite(both.p4[:, 0]).all(axis=(1, 2))
         solutions[known] = both.n_real[known]
+        mean = smeared_neutrinos(*measured, ids, load_settings().transfer)[:, None]
+        p4 = np.concatenate([np.where(np.isfinite(mean), mean, both.p4[:, :1]), both.p4], axis=1)
     return Neutrinos(p4, solutions)
 
 

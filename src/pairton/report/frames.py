@@ -27,7 +27,6 @@ from pairton.report.record import (
     Shown,
     as_lists,
     same_particles,
-    shown_particles,
     verdicts,
 )
 from pairton.topology.assignments import canonical
@@ -88,7 +87,7 @@ def record_event(
     found, particles = base.ranked(answer.assignment[0])
     base.align(found)
     chances = {p.index: float(answer.particle_probability[0, particles[p.index]]) for p in topology.particles}
-    final = shown_particles(topology, base.objects, found, truth=base.truth, probability=chances)
+    final = base.shown(found, probability=chances)
     if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
         outputs = member.model.predict(nodes, masked_tokens(topology, 1, nodes.mask.shape[1]))
@@ -121,7 +120,7 @@ def record_answer(
     chances = None
     if particle_probability is not None:
         chances = {k: float(value) for k, value in enumerate(np.asarray(particle_probability)[particles])}
-    final = shown_particles(events.topology, base.objects, moved, truth=base.truth, probability=chances)
+    final = base.shown(moved, probability=chances)
     frames: tuple[Frame, ...] = ()
     if final:
         tokens = adjacency(events.topology, moved[None], np.ones((1, len(base.objects)), dtype=bool))[0]
@@ -158,7 +157,7 @@ def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[S
             Frame(
                 f"Step {k + 1} of {len(answer.steps)}: reveal {step.stage}",
                 f"{how}; the candidate of highest gain is chosen.",
-                shown_particles(topology, base.objects, assignment, revealed=revealed, truth=base.truth),
+                base.shown(assignment, revealed=revealed),
                 tokens=as_lists(known),
                 logits=as_lists(step.edges[0]),
                 candidates=candidates,
@@ -195,7 +194,7 @@ def _candidate(base: SeenEvent, type_name: str, nodes: list[int]) -> Shown:
     particle = topology.of_type(type_name)[0]
     alone = np.full(len(topology.slots), -1, dtype=np.int64)
     alone[list(particle.slots)] = nodes
-    (shown,) = (s for s in shown_particles(topology, base.objects, alone, truth=base.truth) if s.type == type_name)
+    (shown,) = (s for s in base.shown(alone) if s.type == type_name)
     return replace(shown, label=type_name, probability=None)
 
 
@@ -264,7 +263,7 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
             continue
         assignment = assignments[k]
         particles = dict(enumerate(sums.particle_probability(assignment[None])[0].tolist()))
-        shown = shown_particles(topology, base.objects, assignment, truth=base.truth, probability=particles)
+        shown = base.shown(assignment, probability=particles)
         note = "An alternative."
         if k == chosen:
             best = sums.question.answer == "event"
@@ -298,7 +297,7 @@ def _together(forms: Sequence[tuple[Ints, npt.NDArray[Any]]], count: int) -> npt
 
 def _highest(base: SeenEvent, assignment: Ints) -> tuple[Shown, ...]:
     """The present particles that are not inside another one."""
-    shown = shown_particles(base.topology, base.objects, assignment, truth=base.truth)
+    shown = base.shown(assignment)
     names = {s.label for s in shown}
     parents = {p.name: base.topology.particles[p.parent].name for p in base.topology.particles if p.parent >= 0}
     return tuple(s for s in shown if parents.get(s.label) not in names)
@@ -306,8 +305,6 @@ def _highest(base: SeenEvent, assignment: Ints) -> tuple[Shown, ...]:
 
 def _event_verdict(base: SeenEvent, assignment: Ints) -> bool | None:
     if base.truth is not None and (assignment < 0).any():
-        return same_particles(
-            *(shown_particles(base.topology, base.objects, each) for each in (base.truth, assignment))
-        )
+        return same_particles(*(base.shown(each, compared=False) for each in (base.truth, assignment)))
     found = np.asarray(canonical(base.topology, assignment[None]))[0]
     return _all_right(verdicts(base.topology, found, base.truth))

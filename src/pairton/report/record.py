@@ -193,47 +193,6 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
     return particle.name
 
 
-def momenta_shown(topology: Topology, objects: Sequence[Item], assignments: Ints) -> Momenta:
-    """The momenta of the particles of assignments (k, S), with neutrinos if there is missing energy."""
-    pt, eta, phi, mass = np.array([(item.pt, item.eta, item.phi, item.mass) for item in objects]).T
-    p4 = cartesian(pt, eta, phi, energy_of(pt, eta, mass))
-    filled = assignments >= 0
-    slots = np.where(filled[..., None], p4[np.where(filled, assignments, 0)], np.nan)
-    missing = [p4[k, :2] for k, item in enumerate(objects) if KINDS[item.kind].transverse and item.used]
-    met = missing[0] if missing else np.full(2, np.nan)
-    return momenta_of(topology, slots, np.tile(met, (len(assignments), 1)))
-
-
-def shown_particles(
-    topology: Topology,
-    objects: Sequence[Item],
-    assignment: Ints,
-    *,
-    revealed: npt.NDArray[np.bool_] | None = None,
-    truth: Ints | None = None,
-    probability: Mapping[int, float] | None = None,
-) -> tuple[Shown, ...]:
-    """The particles present in an assignment (S,), children before parents, compared with the truth."""
-    is_present = present(topology, assignment[None])[0]
-    if revealed is not None:
-        is_present &= revealed
-    verdict = verdicts(topology, assignment, truth)
-    momenta = momenta_shown(topology, objects, assignment[None])
-    masses, visible = polar(momenta.p4[0])["mass"], polar(momenta.visible[0])["mass"]
-    above = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
-    found = []
-    for name in topology.types:
-        for particle in topology.of_type(name):
-            if is_present[particle.index]:
-                chosen = tuple(int(assignment[slot]) for slot in particle.span if assignment[slot] >= 0)
-                chance = None if probability is None else probability.get(particle.index)
-                label = particle_label(topology, particle.index, revealed)
-                solved = particle.index in above and bool(np.isfinite(masses[particle.index]))
-                mass = float((masses if solved else visible)[particle.index])
-                found.append(Shown(name, label, chosen, mass, chance, verdict[particle.index], solved))
-    return tuple(found)
-
-
 def verdicts(
     topology: Topology,
     assignment: Ints,
@@ -274,7 +233,7 @@ class SeenEvent:
     ) -> None:
         self.topology, self.objects, self.order = topology, objects, order
         self.name, self.source = name, source
-        self.id = ""
+        self.ids = np.zeros((1, 2), dtype=np.uint64)
         self.truth: Ints | None = None
         self.cuts: Mapping[str, Cuts] = {}  # cuts that an object must pass to be used
         self.needs: tuple[tuple[int, ...], ...] = ()  # as for `why_no_answer`
@@ -294,8 +253,7 @@ class SeenEvent:
             index, mass = int(one.stored_index[kind][0, k]), float(mass_of(pt, eta, energy))
             objects.append(Item(index, pt, eta, phi, mass, btag, (btag or 0.0) > TAG_CUT, used, kind))
         base = cls(topology, tuple(objects), order, f"event {number}", source)
-        source_id, event_id = (int(part) for part in one.ids[0])
-        base.id = f"{source_id:016x}:{event_id}"
+        base.ids = one.ids
         if one.truth is not None:
             base.truth = base.places(one.truth[0])
         return base
@@ -306,9 +264,48 @@ class SeenEvent:
         kinds = [slot.kind for slot in self.topology.slots]
         return np.array([at.get((kind, int(k)), -1) for kind, k in zip(kinds, assignment, strict=True)])
 
+    def momenta(self, assignment: Ints) -> Momenta:
+        """The momenta of the particles of an assignment (S,), with neutrinos if there is missing energy."""
+        pt, eta, phi, mass = np.array([(item.pt, item.eta, item.phi, item.mass) for item in self.objects]).T
+        p4 = cartesian(pt, eta, phi, energy_of(pt, eta, mass))
+        filled = assignment >= 0
+        slots = np.where(filled[:, None], p4[np.where(filled, assignment, 0)], np.nan)
+        missing = [p4[k, :2] for k, item in enumerate(self.objects) if KINDS[item.kind].transverse and item.used]
+        met = missing[0] if missing else np.full(2, np.nan)
+        return momenta_of(self.topology, slots[None], met[None], self.ids)
+
+    def shown(
+        self,
+        assignment: Ints,
+        *,
+        revealed: npt.NDArray[np.bool_] | None = None,
+        compared: bool = True,
+        probability: Mapping[int, float] | None = None,
+    ) -> tuple[Shown, ...]:
+        """The particles present in an assignment (S,), children before parents; `compared` with the truth."""
+        topology = self.topology
+        is_present = present(topology, assignment[None])[0]
+        if revealed is not None:
+            is_present &= revealed
+        verdict = verdicts(topology, assignment, self.truth if compared else None)
+        momenta = self.momenta(assignment)
+        masses, visible = polar(momenta.p4[0])["mass"], polar(momenta.visible[0])["mass"]
+        above = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
+        found = []
+        for name in topology.types:
+            for particle in topology.of_type(name):
+                if is_present[particle.index]:
+                    chosen = tuple(int(assignment[slot]) for slot in particle.span if assignment[slot] >= 0)
+                    chance = None if probability is None else probability.get(particle.index)
+                    label = particle_label(topology, particle.index, revealed)
+                    solved = particle.index in above and bool(np.isfinite(masses[particle.index]))
+                    mass = float((masses if solved else visible)[particle.index])
+                    found.append(Shown(name, label, chosen, mass, chance, verdict[particle.index], solved))
+        return tuple(found)
+
     def ranked(self, assignment: Ints) -> tuple[Ints, Ints]:
         """An assignment (S,) with interchangeable particles by falling pT, and the previous index of each (P,)."""
-        pt = polar(momenta_shown(self.topology, self.objects, assignment[None]).p4)["pt"]
+        pt = polar(self.momenta(assignment).p4)["pt"]
         slots, particles = ranked(self.topology, pt)
         return assignment[slots[0]], particles[0]
 
@@ -332,7 +329,7 @@ class SeenEvent:
         true: tuple[Shown, ...] = ()
         right: bool | None = None
         if self.truth is not None:
-            true = shown_particles(self.topology, self.objects, self.truth)
+            true = self.shown(self.truth, compared=False)
             whole = len(answer) == len(self.topology.particles)
             if bool((self.truth >= 0).all()) and answer:
                 right = whole and all(bool(shown.right) for shown in answer)
@@ -342,7 +339,8 @@ class SeenEvent:
             why = why_no_answer(self.topology, self.objects, status, self.cuts, self.needs)
             frames = (Frame(f"No answer: {status.replace('_', ' ')}", why, ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
-        base = self.name, self.id, self.source, self.topology, self.objects
+        source_id, event_id = (int(part) for part in self.ids[0])
+        base = self.name, f"{source_id:016x}:{event_id}", self.source, self.topology, self.objects
         return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)
 
 

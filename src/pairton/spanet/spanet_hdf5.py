@@ -102,7 +102,7 @@ class _Source(Hdf5Source):
         flagged = {"lepton"} if JET in self._kinds and self._kinds[JET].flags else set()
         self.removing_jets(kind for kind in LEPTONS if {kind, f"{kind}s"} & named or kind in flagged)
         self._kinds |= {kind: self._find_objects(file, kind, Wanted(kind)) for kind in self.overlap_only}
-        self.rejected: Counter[str] = Counter()
+        self.rejected: dict[str, Counter[str]] = {JET: Counter()}
         self._targets = self._find_targets(file)
         self.has_truth = bool(self._targets)
         self._neutrino = self._find_neutrino(file)
@@ -242,7 +242,7 @@ class _Source(Hdf5Source):
         found = FlatObjects.of_padded(held, group.fields, padded)
         if flags and kind == JET:
             is_lepton = held.take(flagged)
-            self.rejected["are leptons"] += int(is_lepton.sum())
+            self.rejected[JET]["are leptons"] += int(is_lepton.sum())
             found.keep(~is_lepton)
         elif flags:
             codes = [np.where(held.take(values), FLAGS[name][1], 0) for name, values in flags.items()]

@@ -50,14 +50,31 @@ class Selection:
         """The cuts on objects of a kind; by default there are none."""
         return self.objects.get(kind, Cuts())
 
+    def failures(
+        self, counts: Mapping[str, npt.NDArray[np.integer]], btags: npt.NDArray[np.integer] | None
+    ) -> dict[str, npt.NDArray[np.bool_]]:
+        """Reason -> (n,): events that have too few or too many objects of a kind, or b-tags; None: unknown.
+
+        >>> Selection(counts={"lepton": (2, 2)}).failures({"lepton": np.array([0, 2, 3])}, None)
+        {'fewer than 2 leptons': array([ True, False, False]), 'more than 2 leptons': array([False, False,  True])}
+        """
+        found = {}
+        for kind, (fewest, most) in self.counts.items():
+            found[f"fewer than {counted(fewest, kind)}"] = counts[kind] < fewest
+            if most is not None:
+                found[f"more than {counted(most, kind)}"] = counts[kind] > most
+        return (
+            found
+            if btags is None
+            else found | {f"fewer than {self.btags} b-tag{'s' * (self.btags > 1)}": btags < self.btags}
+        )
+
     def accepts(
         self, counts: Mapping[str, npt.NDArray[np.integer]], btags: npt.NDArray[np.integer] | None
     ) -> npt.NDArray[np.bool_]:
         """(n,): whether events have the required numbers (n,) of objects by kind, and of b-tags; None: unknown."""
-        chosen = np.ones(len(next(iter(counts.values()))), dtype=bool)
-        for kind, (fewest, most) in self.counts.items():
-            chosen &= (counts[kind] >= fewest) & (most is None or counts[kind] <= most)
-        return chosen if btags is None else chosen & (btags >= self.btags)
+        none = np.zeros(len(next(iter(counts.values()))), dtype=bool)
+        return np.asarray(~np.logical_or.reduce([none, *self.failures(counts, btags).values()]))
 
     def includes(self, other: Selection) -> bool:
         """Whether every event that the other selection accepts is accepted by this one too."""

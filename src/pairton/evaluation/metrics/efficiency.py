@@ -49,6 +49,7 @@ class Efficiencies(Metric):
     """Efficiencies by multiplicity; it counts the scores of all events."""
 
     name, title = "efficiency", "Efficiencies"
+    brief = True
 
     def count(self, chunk: Chunk, method: Method) -> Scores:
         return chunk.scores[method.name]
@@ -180,6 +181,7 @@ class Differences(Metric):
     """The differences of all pairs of methods."""
 
     name, title = "differences", "Differences on the same events"
+    brief = True
 
     def comparison(self, evaluation: Evaluation) -> list[dict[str, Any]]:
         result = []
@@ -212,6 +214,7 @@ class Spread(Metric):
     """The spread of models that were trained with the same recipe and use the same decoding."""
 
     name, title = "spread", "Retrainings"
+    brief = True
 
     def comparison(self, evaluation: Evaluation) -> list[dict[str, Any]]:
         return [

@@ -99,6 +99,7 @@ class Heads(Metric):
     """Classifications and regressions, if the model has such heads and the events have their labels."""
 
     name, title = "heads", "Classes and numbers"
+    brief = True
 
     def count(self, chunk: Chunk, method: Method) -> dict[str, Labelled] | None:
         answer, columns = chunk.answers[method.name], chunk.events.columns

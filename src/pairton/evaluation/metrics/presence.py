@@ -176,6 +176,7 @@ class Background(Metric):
     """Separation by the probability that any particle is present; masses before and after a cut on it."""
 
     name, title = "background", "Signal and background"
+    brief = True
 
     def count(self, chunk: Chunk, method: Method) -> Seen | None:
         chance, events = chunk.answers[method.name].pattern_probability, chunk.events

@@ -169,6 +169,7 @@ class Areas(Metric):
     """ROC areas: how well probabilities separate right from wrong answers, and complete from other events."""
 
     name, title = "area", "All events"
+    brief = True
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
         known = probabilities(evaluation, method)
