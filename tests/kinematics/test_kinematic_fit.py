@@ -12,6 +12,7 @@ from pairton.kinematics.fit_settings import load_settings, parse_settings
 from pairton.kinematics.fitting import KinematicFit
 from pairton.kinematics.observed import observe
 from pairton.kinematics.starts import fit as best_fit
+from pairton.kinematics.starts import limits, standard_deviations
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
@@ -108,6 +109,36 @@ def test_only_the_best_permutations_are_fitted_where_roots_are_not_independent(t
     assert some.permutations(nodes).assignment.shape[1] == 5
 
 
+def test_errors_are_those_of_differences_of_log_l(tops):
+    """Against the inverse of a matrix of second differences, in the order of the slots."""
+    events, _ = tops("hl", n=5, smear=0.1)
+    settings = parse_settings({"transfer": GAUSSIAN, "tags": "none", "other_jets": 0, **FREE}, "test")
+    fit, accepted, rows, layout = batch(events, settings)
+    nodes = accepted.batch(rows, layout)
+    answer, outputs = fit.answer(nodes)
+    problem = observe(nodes, fit.inputs, settings).problem(fit.whole, settings, answer.assignment.T[None])
+    at, _ = best_fit(problem, True)
+    size = 1e-3 * limits(problem)[2]  # (D, F)
+    d = len(at)
+
+    def value(*moves):
+        return problem.value(at + sum(sign * size * (np.arange(d) == k)[:, None] for k, sign in moves))
+
+    hessian = np.empty((at.shape[1], d, d))
+    for i in range(d):
+        for j in range(d):
+            parts = (a * b * value((i, a), (j, b)) for a in (1, -1) for b in (1, -1))
+            hessian[:, i, j] = -sum(parts) / (4 * size[i] * size[j])
+    good = np.linalg.eigvalsh(hessian * (size.T[:, :, None] * size.T[:, None])).min(axis=1) > 1e-12
+    assert good.sum() >= 3
+    wanted = np.sqrt(np.diagonal(np.linalg.inv(hessian[good]), axis1=1, axis2=2))
+    seen = slice(0, len(fit.whole.slots))  # the width of a neutrino's direction has a limit
+    assert np.allclose(standard_deviations(problem, at).T[good, seen], wanted[:, seen], rtol=0.05)
+    close = np.isclose(outputs["fitted_energy_error"][good], wanted[:, seen], rtol=0.1)
+    assert close.mean() > 0.8  # of the same fits, but for another maximum now and then
+    assert np.isfinite(outputs["fitted_free_mass_t_error"]).all()
+
+
 def test_a_free_mass_is_found(tops):
     events, _ = tops("hh", n=20, mass=185.0)
     fit, accepted, rows, layout = batch(events, parse_settings({**SHARP, **FREE}, "test"))
@@ -122,8 +153,9 @@ def test_a_free_mass_may_be_far_below_that_of_a_top(tops, entry, mass):
     free = {"masses": {entry: {"mass": 0.95 * mass, "width": 2.1, "free": True}}}
     fit, accepted, rows, layout = batch(events, parse_settings({**SHARP, **free}, "test"))
     _, outputs = fit.answer(accepted.batch(rows, layout))
-    (name,) = (name for name in outputs if name.startswith("fitted_free_mass"))
+    (name,) = (name for name in outputs if name.startswith("fitted_free_mass") and not name.endswith("error"))
     assert np.median(outputs[name]) == pytest.approx(mass, abs=1)
+    assert (outputs[f"{name}_error"] > 0).all()
 
 
 def test_two_free_masses_of_equal_numbers_are_two_parameters(tops):

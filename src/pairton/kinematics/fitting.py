@@ -8,10 +8,12 @@ share the missing energy), such a product ranks the permutations, and the best o
 The fitted quantities of the best permutation are outputs by name, in GeV, radians and float32:
 
 log_likelihood                                 of the answer, without the terms of tags
-fitted_energy                                  of the object in each slot
+fitted_energy, fitted_energy_error             of the object in each slot
 fitted_pt, fitted_eta, fitted_phi, fitted_mass of each particle, including its neutrinos
 fitted_px, fitted_py, fitted_pz                of each neutrino
-fitted_free_mass_<particle>                    a free mass, named after the first particle that has it
+fitted_free_mass_<particle>, ..._error         a free mass, named after the first particle that has it
+
+Errors are standard deviations from the curvature of log L at its maximum, with all other parameters free.
 
 Shapes: F fits, B events, S slots, P particles, C candidates of a type, k permutations, D parameters.
 """
@@ -38,7 +40,7 @@ from pairton.kinematics.decays import Decay, decay_of, is_b, roots_are_independe
 from pairton.kinematics.fit_settings import FitSettings
 from pairton.kinematics.objective import Problem
 from pairton.kinematics.observed import Observed, inputs_of, observe
-from pairton.kinematics.starts import fit, log_volume
+from pairton.kinematics.starts import fit, log_volume, standard_deviations
 from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical_within
 from pairton.topology.kinds import KINDS
@@ -269,12 +271,14 @@ def _marginals(topology: Topology, assignment: Ints, chance: Floats) -> Floats:
 
 def output_axes(decay: Decay) -> dict[str, tuple[str, ...]]:
     """Name -> axes of each output after the event axis, for the decay of a whole event."""
-    axes: dict[str, tuple[str, ...]] = {"log_likelihood": (), "fitted_energy": ("slot",)}
+    axes: dict[str, tuple[str, ...]] = {"log_likelihood": ()}
+    axes |= {"fitted_energy": ("slot",), "fitted_energy_error": ("slot",)}
     axes |= {f"fitted_{name}": ("particle",) for name in MOMENTUM}
     axes |= {f"fitted_{name}": ("neutrino",) for name in COMPONENTS if decay.neutrinos}
     for k in range(len(decay.free)):
         first = next(resonance.name for resonance in decay.resonances if resonance.free == k)
-        axes[f"fitted_free_mass_{first.replace('.', '_')}"] = ()
+        name = f"fitted_free_mass_{first.replace('.', '_')}"
+        axes |= {name: (), f"{name}_error": ()}
     return axes
 
 
@@ -284,9 +288,12 @@ def fitted_outputs(problem: Problem, parameters: Floats) -> Outputs:
     leaves = problem.leaves(parameters)  # (L, 4, F)
     particles = np.stack([leaves[list(own)].sum(axis=0) for _, own in decay.leaves_of])  # (P, 4, F)
     momenta = polar(particles.transpose(2, 0, 1))
-    found = [problem.value(parameters), leaves[: decay.n_visible, 3].T, *(momenta[name] for name in MOMENTUM)]
+    errors = standard_deviations(problem, parameters)
+    energies = leaves[: decay.n_visible, 3].T, errors[: decay.n_visible].T
+    found = [problem.value(parameters), *energies, *(momenta[name] for name in MOMENTUM)]
     if decay.neutrinos:
         found += [leaves[decay.n_visible :, axis].T for axis in range(len(COMPONENTS))]
-    found += list(parameters[decay.first_free :])
+    for k in range(decay.first_free, len(parameters)):
+        found += [parameters[k], errors[k]]
     names = output_axes(decay)
     return {name: values.astype(np.float32) for name, values in zip(names, found, strict=True)}

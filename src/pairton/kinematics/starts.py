@@ -19,7 +19,7 @@ from pairton.kinematics.decays import Decay
 from pairton.kinematics.newton import maximise, solve
 from pairton.kinematics.objective import BREIT_WIGNER, NORMAL, UNUSED, Problem
 
-__all__ = ["Limits", "fit", "limits", "log_volume"]
+__all__ = ["Limits", "fit", "limits", "log_volume", "standard_deviations"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -89,6 +89,21 @@ def log_volume(problem: Problem, parameters: Floats) -> Floats:
     solve(hessian, gradient, (WIDEST * scale) ** -2)  # leaves the pivots on the diagonal
     pivots = np.diagonal(hessian)  # (F, D)
     return np.asarray(0.5 * (np.log(2 * np.pi) - np.log(pivots)).sum(axis=1))
+
+
+def standard_deviations(problem: Problem, parameters: Floats) -> Floats:
+    """(D, F): of each parameter at the maximum (D, F), from the curvature of log L.
+
+    A direction in which log L is flat or rises counts with the largest width that `log_volume` uses.
+    """
+    _, hessian = problem.derivatives(parameters)
+    least = (WIDEST * limits(problem)[2]) ** -2
+    found = np.empty_like(parameters)
+    for k in range(len(parameters)):
+        unit = np.zeros_like(parameters)
+        unit[k] = 1
+        found[k] = np.sqrt(solve(hessian.copy(), unit, least)[k])
+    return found
 
 
 def _follow(
