@@ -19,7 +19,13 @@ def example(monkeypatch):
     names = "columnflow", "columnflow.ml", "columnflow.columnar_util"
     _, ml, util = modules = [ModuleType(name) for name in names]
     ml.MLModel = object
-    util.set_ak_column = lambda events, name, values: ak.with_field(events, values, tuple(name.split(".")))
+
+    def set_ak_column(events, name, values):
+        group, field = name.split(".")
+        known = {each: events[group][each] for each in events[group].fields} if group in events.fields else {}
+        return ak.with_field(events, ak.zip({**known, field: values}, depth_limit=1), group)
+
+    util.set_ak_column = set_ak_column
     for name, module in zip(names, modules, strict=True):
         monkeypatch.setitem(sys.modules, name, module)
     spec = importlib.util.spec_from_file_location("columnflow_model", EXAMPLE)
