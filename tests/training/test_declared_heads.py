@@ -9,11 +9,10 @@ import onnxruntime
 import pytest
 
 import pairton
-from pairton import formats
+from event_files import write_events
 from pairton.cli import main
 from pairton.errors import ConfigError, TrainingError
-from pairton.evaluation.metrics.numbers import Labelled, judge_class, judge_number, roc_area
-from pairton.evaluation.statistics import cuts_at_efficiency
+from pairton.evaluation.metrics.numbers import Labelled, judge_class, judge_number
 from pairton.events.head_specs import HeadSpec, labels_of, parse_head, places_of
 from pairton.events.nodes import Nodes
 from pairton.events.vectors import cartesian
@@ -30,6 +29,7 @@ from pairton.training import parse_recipe, train  # noqa: E402
 from pairton.training.augmentation import Augmentation, AugmentationConfig  # noqa: E402
 from pairton.training.batch import make_batch  # noqa: E402
 from pairton.training.losses import Examples, HeadLoss  # noqa: E402
+from random_objects import TRIANGLES  # noqa: E402
 
 TTBAR = load_topology("ttbar_allhad")
 
@@ -58,11 +58,7 @@ def test_columns_of_labels():
 @pytest.mark.parametrize(
     ("name", "raw", "said"),
     [
-        (
-            "x",
-            {"kind": "classes"},
-            "kind is 'classes', but must be one of class, regression; did you mean 'class'?",
-        ),
+        ("x", {"kind": "classes"}, "but must be one of class, regression; did you mean 'class'?"),
         ("x", {"of": "t"}, "lacks kind"),
         ("x", {"kind": "class", "of": "H"}, "of is 'H', but must be one of event, W, t, t.W.q, t.b"),
         ("x", {"kind": "class", "of": "b"}, "of is 'b', but must be one of event"),
@@ -287,22 +283,12 @@ def labelled(decays):
 @pytest.fixture(scope="module")
 def trained(labelled, tmp_path_factory):
     folder = tmp_path_factory.mktemp("heads")
-    with formats.create(folder / "in.h5", labelled.topology) as writer:
-        writer.write(labelled)
+    write_events(labelled, folder / "in.h5")
     recipe = parse_recipe(
         {
             "topology": "ttbar_allhad",
             "selection": {"event": {"jets": 6}},
-            "network": {
-                "architecture": "symmetric",
-                "blocks": 1,
-                "pair_width": 16,
-                "pair_heads": 2,
-                "tokens": False,
-                "single_stream": False,
-                "triangle_attention": False,
-                "edges_from": "pair",
-            },
+            "network": TRIANGLES | {"pair_heads": 2, "dropout": 0.25},
             "loss": {"event_likelihood": 1, "masked_edges": 0},
             "data": {"train_fraction": 0.6, "validation_fraction": 0.2},
             "augmentation": {"rotate": True, "reflect": True},
@@ -336,6 +322,24 @@ def test_heads_are_trained_written_and_judged(labelled, trained):
         np.testing.assert_allclose(columns[name], by_torch[name], rtol=1e-3, atol=1e-3)
 
 
+def test_events_without_an_answer_have_the_columns_too(labelled, trained, tmp_path, monkeypatch):
+    """Also in a window of which no event has one."""
+    folder, _ = trained
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (20,))
+    few = ak.local_index(labelled.jets.pt) < ak.Array(np.where(np.arange(500) < 20, 3, 99))
+    write_events(labelled.keep({"jet": few}), tmp_path / "some.h5")
+    pairton.reconstruct_files(tmp_path / "some.h5", tmp_path / "out.parquet", str(folder / "model"))
+    found = ak.from_parquet(tmp_path / "out.parquet").signal.to_numpy()
+    assert np.isnan(found).tolist() == [True] * 20 + [False] * 480
+
+
+def test_training_needs_the_columns_of_its_heads(labelled, tmp_path):
+    write_events(labelled.replace(columns={}), tmp_path / "bare.h5")
+    raw = {"topology": "ttbar_allhad", "optimiser": {"steps": 1}, "heads": {"signal": {"kind": "class"}}}
+    with pytest.raises(pairton.errors.PairtonError, match="signal"):
+        train(parse_recipe(raw), [tmp_path / "bare.h5"], tmp_path / "out")
+
+
 def test_evaluate_reads_the_labels(labelled, trained):
     folder, _ = trained
     with pytest.warns(pairton.errors.PairtonWarning, match="was trained on up to"):
@@ -359,16 +363,7 @@ def test_evaluate_reads_the_labels(labelled, trained):
 def test_labels_of_the_input_are_kept_beside_the_answer(labelled, trained, tmp_path):
     folder, _ = trained
     with pytest.raises(SystemExit) as done:
-        main(
-            [
-                "reconstruct",
-                str(folder / "in.h5"),
-                "--model",
-                str(folder / "model"),
-                "-o",
-                str(tmp_path / "x.parquet"),
-            ]
-        )
+        main(["reconstruct", f"{folder}/in.h5", "--model", f"{folder}/model", "-o", str(tmp_path / "x.parquet")])
     assert done.value.code == 0
     found = ak.from_parquet(tmp_path / "x.parquet")
     np.testing.assert_array_equal(found.true_signal, labelled.columns["signal"])
@@ -380,34 +375,12 @@ def test_labels_of_the_input_are_kept_beside_the_answer(labelled, trained, tmp_p
 # -- measures ----------------------------------------------------------------------------------------------
 
 
-def test_roc_area_is_the_share_of_ordered_pairs():
-    rng = np.random.default_rng(1)
-    signal = rng.random(60) < 0.4
-    scores = np.round(rng.normal(signal, 1.0), 1)  # with ties
-    pairs = [(a > b) + 0.5 * (a == b) for a in scores[signal] for b in scores[~signal]]
-    found = roc_area(signal, scores)
-    assert found.value == pytest.approx(np.mean(pairs))
-    drawn = [rng.integers(0, 60, 60) for _ in range(400)]
-    spread = np.std([roc_area(signal[rows], scores[rows]).value for rows in drawn if 0 < signal[rows].sum() < 60])
-    assert (found.high - found.low) / 2 == pytest.approx(spread, rel=0.2)
-    assert np.isnan(roc_area(signal[:0], scores[:0]).value)
-
-
 def test_a_class_that_is_not_there_has_no_area():
     """The mean over the classes was NaN."""
     labels, values = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([[7, 2, 1], [4, 5, 1], [2, 7, 1], [1, 8, 1]])
     found = judge_class(Labelled(labels, values[:, None] / 10, np.ones(4)))
     assert [np.isnan(one.value) for one in found["roc_area_by_class"]] == [False, False, True]
     assert found["roc_area"].value == 1.0
-
-
-def test_a_roc_curve_has_that_area():
-    rng = np.random.default_rng(2)
-    signal = rng.random(4000) < 0.5
-    scores = rng.normal(signal, 1.0)
-    cuts = cuts_at_efficiency(scores, signal, np.linspace(0, 1, 201))
-    share, background = [0, *cuts.efficiency], np.array([0, *cuts.background_efficiency])
-    assert np.trapezoid(1 - background, share) == pytest.approx(roc_area(signal, scores).value, abs=2e-3)
 
 
 def test_resolution_of_a_gaussian():
