@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
+from event_files import write_events
 from pairton._common.atomic import Replacement, replacing
-from pairton.cli import main
 from pairton.cli.progress import progress
 from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.objects import make_jets
-from pairton.formats import create, read
+from pairton.formats import read
 
 JETS = ("pt", "eta", "phi", "mass", "btag")
 
@@ -43,38 +43,15 @@ def six_jets(n: int = 4, pt: float = 60.0) -> Events:
 
 
 def write(path: Path, events: Events | None = None, to: str | None = None) -> Path:
-    events = six_jets() if events is None else events
-    with create(path, events.topology, format=to) as writer:
-        writer.write(events)
-    return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    assert end.value.code == 0, err
-    return out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line that a mistake ends in."""
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    assert end.value.code == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("pairton: ")
-    return err
+    return write_events(six_jets() if events is None else events, path, to)
 
 
 # -- what they say -----------------------------------------------------------------------------------------
 
 
-def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_json(tmp_path, run):
     path = write(tmp_path / "a.h5")
-    assert json.loads(run(capsys, "inspect", path, "--json")) == {
+    assert json.loads(run("inspect", path, "--json").out) == {
         "format": "spanet_hdf5",
         "events": 4,
         "objects": {
@@ -96,24 +73,22 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "metadata": {},
     }
     other = write(tmp_path / "b.parquet", six_jets(3, pt=20.0))
-    both = json.loads(run(capsys, "inspect", path, other, "--json"))
+    both = json.loads(run("inspect", path, other, "--json").out)
     assert (both["format"], both["events"], both["selected"]) == ("spanet_hdf5, parquet", 7, 4)
     assert both["objects"]["jet"]["counts"] == {"6": 4, "7": 3}
 
 
-def test_inspect_counts_events_with_at_least_one_particle(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_counts_events_with_at_least_one_particle(tmp_path, run):
     events = six_jets(3)
     assert events.truth is not None
     events.truth[:] = [[0, 1, -1, 3, 4, -1], [0, -1, 2, 3, 4, 5], [-1, 1, 2, -1, 4, 5]]
-    counts = json.loads(run(capsys, "inspect", write(tmp_path / "a.root", events), "--json"))
+    counts = json.loads(run("inspect", write(tmp_path / "a.root", events), "--json").out)
     assert counts["present"] == {"W": 2, "t": 1}
     assert counts["complete"] == 0
 
 
-def test_inspect_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "inspect", write(tmp_path / "a.h5"))
+def test_inspect_for_people(tmp_path, run):
+    out = run("inspect", write(tmp_path / "a.h5")).out
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "format spanet_hdf5" in lines
     assert "events 4" in lines
@@ -124,7 +99,7 @@ def test_inspect_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_and_convert_know_kinds(tmp_path, run, refused):
     (tmp_path / "tl.yaml").write_text(
         "name: tl\nevent: [tl]\nparticles: {tl: [b, l]}\nobjects: {l: lepton}\ncontext: [met]\n"
     )
@@ -136,7 +111,7 @@ def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFi
     columns |= {"jet_width": [[0.5, 0.25]], "truth_tl_b": [1], "truth_tl_l": [0]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     how = ["--topology", tmp_path / "tl.yaml", "--map", "lepton=track,width=jet_width"]
-    said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *how))
+    said = json.loads(run("inspect", tmp_path / "a.parquet", "--json", *how).out)
     assert said["objects"]["lepton"] == {
         "fields": ["pt", "eta", "phi", "energy", "charge"],
         "counts": {"1": 1},
@@ -149,57 +124,55 @@ def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFi
     assert (said["present"], said["complete"]) == ({"tl": 1}, 1)
     alone = [*how[:2], "--map", "lepton.pt=jet_pt,lepton.eta=jet_eta,lepton.phi=jet_phi"]
     alone += ["--set", "lepton_id=pt > 45", "--set", "overlap=none"]
-    said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *alone))
+    said = json.loads(run("inspect", tmp_path / "a.parquet", "--json", *alone).out)
     assert (said["objects"]["lepton"]["usable"], said["objects"]["lepton"]["passing"]) == (1, {"1": 1})
     assert said["others"] == ["track"]
-    lines = [" ".join(x.split()) for x in run(capsys, "inspect", tmp_path / "a.parquet", *alone).splitlines()]
+    lines = [" ".join(x.split()) for x in run("inspect", tmp_path / "a.parquet", *alone).out.splitlines()]
     assert {"usable 1 50.0% leptons: pt > 45", "1 lepton pass 1 ████████████████████████ 100.0%"} <= set(lines)
     assert {"median 7 GeV", "also there track"} <= set(lines)
-    run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
-    lines = [" ".join(line.split()) for line in run(capsys, "inspect", tmp_path / "b.h5").splitlines()]
+    run("convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
+    lines = [" ".join(line.split()) for line in run("inspect", tmp_path / "b.h5").out.splitlines()]
     assert "leptons 1 pt, eta, phi, energy, charge" in lines
     assert "lepton pT eta phi energy mass charge truth" in lines
     assert "met pT eta phi energy mass" in lines
-    line = refused(capsys, "inspect", tmp_path / "a.parquet", *how[:2])
+    line = refused("inspect", tmp_path / "a.parquet", *how[:2])
     assert "no column for pt (lepton_pt), eta (lepton_eta), phi (lepton_phi) of leptons; found" in line
     assert line.endswith("name it with --map lepton.pt=COLUMN,lepton.eta=COLUMN,lepton.phi=COLUMN\n")
 
 
-def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert(tmp_path, run):
     events = six_jets(5)
     source = write(tmp_path / "a.h5", events)
     for name, to in {"b.root": None, "c.parquet": None, "d.h5": "hyper_hdf5", "e.h5": None}.items():
         extra = [] if to is None else ["--to", to]
-        assert run(capsys, "convert", source, tmp_path / name, *extra) == f"{tmp_path / name}: 5 events\n"
+        assert run("convert", source, tmp_path / name, *extra).out == f"{tmp_path / name}: 5 events\n"
         back = read(tmp_path / name)
         assert back.ids.tolist() == events.ids.tolist()
         np.testing.assert_array_equal(back.truth, events.truth)
         source = tmp_path / name  # onwards from there
-    run(capsys, "convert", source, write(tmp_path / "soft.h5", six_jets(2, 20.0)), tmp_path / "f.h5", "--select")
+    run("convert", source, write(tmp_path / "soft.h5", six_jets(2, 20.0)), tmp_path / "f.h5", "--select")
     assert len(read(tmp_path / "f.h5")) == 5
 
 
-def test_convert_with_other_names_and_kept_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_with_other_names_and_kept_columns(tmp_path, run):
     names = ("pt", "eta", "phi", "energy", "btag")
     columns = {f"J_{name}": ak.to_arrow(six_jets().jets[name], extensionarray=False) for name in names}
     pq.write_table(pa.table({**columns, "run": [1, 2, 3, 4]}), tmp_path / "a.parquet")
     given = ",".join(f"{name}=J_{name}" for name in names)
-    run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", "--map", given, "--keep", "run")
+    run("convert", tmp_path / "a.parquet", tmp_path / "b.h5", "--map", given, "--keep", "run")
     assert read(tmp_path / "b.h5").columns["run"].tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
-def test_a_dataset_that_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_dataset_that_is_kept(tmp_path, name, run):
     path = write(tmp_path / "a.h5")
     with h5py.File(path, "r+") as file:
         file["REGRESSIONS/EVENT/mass"] = np.arange(4.0)
-    run(capsys, "convert", path, tmp_path / name, "--keep", "REGRESSIONS/EVENT/mass")
+    run("convert", path, tmp_path / name, "--keep", "REGRESSIONS/EVENT/mass")
     assert ak.to_list(read(tmp_path / name).columns["REGRESSIONS/EVENT/mass"]) == [0, 1, 2, 3]
 
 
-def test_a_bar_only_on_a_terminal_and_only_if_it_takes_long(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bar_only_on_a_terminal_and_only_if_it_takes_long(monkeypatch, capsys):
     def shown(terminal: bool, patience: float) -> bool:
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
         monkeypatch.setattr("pairton.cli.progress.PATIENCE", patience)
@@ -213,23 +186,18 @@ def test_a_bar_only_on_a_terminal_and_only_if_it_takes_long(
     assert shown(terminal=True, patience=-1.0)
 
 
-def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_labels_are_one_warning_or_an_error(tmp_path, run, refused):
     path = write(tmp_path / "a.h5")
     with h5py.File(path, "r+") as file:
         file["TARGETS/t1/q1"][0] = 17
         file["TARGETS/t2/b"][3] = 1
     shutil.copy(path, tmp_path / "copy.h5")
-    with pytest.raises(SystemExit) as end:
-        main(["inspect", str(path), str(tmp_path / "copy.h5"), "--json"])
-    out, err = capsys.readouterr()
-    assert end.value.code == 0
-    assert json.loads(out)["complete"] == 0
-    assert err.count("\n") == 1
-    assert err.startswith(
-        "pairton: warning: 6 labels in 4 events out of range, repeated, or on the same object as another"
-    )
-    assert "3 labels in 2 events" in refused(capsys, "inspect", path, "--strict")
-    assert "--strict" in refused(capsys, "convert", path, tmp_path / "b.h5", "--strict")
+    said = run("inspect", path, tmp_path / "copy.h5", "--json")
+    assert json.loads(said.out)["complete"] == 0
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated, or on the same")
+    assert "3 labels in 2 events" in refused("inspect", path, "--strict")
+    assert "--strict" in refused("convert", path, tmp_path / "b.h5", "--strict")
     assert not (tmp_path / "b.h5").exists()
 
 
@@ -318,11 +286,7 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "short target": ("a.h5", _hdf5(_shorter("TARGETS/t2/b")), ["unequal length", "TARGETS/t2/b 3"]),
     "short ids": ("a.h5", _hdf5(_shorter("METADATA/event_id")), ["unequal length", "METADATA/event_id 3"]),
     "short labels": ("a.h5", _hdf5(_shorter("LABELS/JET"), "hyper_hdf5"), ["unequal length", "LABELS/JET 3"]),
-    "mev": (
-        "a.h5",
-        lambda path: write(path, six_jets(pt=60_000.0)) and None,
-        ["like MeV", "--set units=MeV"],
-    ),
+    "mev": ("a.h5", lambda path: write(path, six_jets(pt=60_000.0)) and None, ["like MeV", "--set units=MeV"]),
     "no tree": ("a.root", _root({}), ["the file has note, but no tree"]),
     "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
     "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
@@ -333,7 +297,7 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+def test_bad_input(tmp_path, case, refused):
     name, build, said = BAD[case]
     build(tmp_path / name)
     (tmp_path / "out").mkdir()
@@ -342,7 +306,7 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
         ["inspect", tmp_path / name, "--json"],
         ["convert", tmp_path / name, tmp_path / "out" / "b.h5"],
     ):
-        line = refused(capsys, *arguments)
+        line = refused(*arguments)
         assert str(tmp_path / name) in line
         for words in said:
             assert words in line
@@ -350,14 +314,14 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 
 
 @pytest.mark.parametrize("name", ["a.h5", "a.root", "a.parquet"])
-def test_truncated_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_truncated_anywhere(tmp_path, name, refused):
     whole = write(tmp_path / name, six_jets(50)).read_bytes()
     for share in (0.01, 0.3, 0.6, 0.9, 0.99, 1.0):
         (tmp_path / name).write_bytes(whole[: min(int(len(whole) * share), len(whole) - 1)])
-        assert "truncated" in refused(capsys, "inspect", tmp_path / name)
+        assert "truncated" in refused("inspect", tmp_path / name)
 
 
-def test_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_in_the_middle(tmp_path, refused):
     """A second input that fails takes the output of the first with it; what was there before stays."""
     good = write(tmp_path / "good.h5")
     (tmp_path / "b.h5").write_text("precious")
@@ -367,18 +331,18 @@ def test_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str
     content = bytearray(bad.read_bytes())
     content[at : at + 40] = bytes(40)
     bad.write_bytes(content)
-    line = refused(capsys, "convert", good, bad, tmp_path / "b.h5", "--force")
+    line = refused("convert", good, bad, tmp_path / "b.h5", "--force")
     assert "bad.h5: cannot be read as HDF5" in line
     assert (tmp_path / "b.h5").read_text() == "precious"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b.h5", "bad.h5", "good.h5"]
 
 
-def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_overrides_the_suffix(tmp_path, run, refused):
     path = write(tmp_path / "a.h5").rename(tmp_path / "a.root")
-    assert json.loads(run(capsys, "inspect", path, "--set", "format=spanet_hdf5", "--json"))["events"] == 4
-    assert "not ROOT: choose another --set format" in refused(capsys, "inspect", path, "--set", "format=flat_root")
+    assert json.loads(run("inspect", path, "--set", "format=spanet_hdf5", "--json").out)["events"] == 4
+    assert "not ROOT: choose another --set format" in refused("inspect", path, "--set", "format=flat_root")
     odd = path.rename(tmp_path / "events.dat")
-    assert json.loads(run(capsys, "inspect", odd, "--json"))["format"] == "spanet_hdf5"
+    assert json.loads(run("inspect", odd, "--json").out)["format"] == "spanet_hdf5"
 
 
 @pytest.mark.parametrize(
@@ -406,10 +370,10 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["convert", "IN", "FOLDER/b.root", "--to", "hyper_root"], "can only be read"),
     ],
 )
-def test_bad_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_bad_options(tmp_path, arguments, said, refused):
     path = write(tmp_path / "a.h5")
     filled = [a.replace("FOLDER", str(tmp_path)) if a != "IN" else str(path) for a in arguments]
-    assert said in refused(capsys, *filled)
+    assert said in refused(*filled)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
 
 
@@ -456,7 +420,7 @@ def _write_until_full(target: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
-def test_an_output_that_exists_is_replaced_only_with_force(capsys, tmp_path, model_folder, name):
+def test_an_output_that_exists_is_replaced_only_with_force(tmp_path, model_folder, name, run, refused):
     source, out = write(tmp_path / "a.h5", six_jets(2, 50.0)), tmp_path / name
     verbs = {
         "convert": ["convert", source, out],
@@ -464,19 +428,19 @@ def test_an_output_that_exists_is_replaced_only_with_force(capsys, tmp_path, mod
     }
     for arguments in verbs.values():
         out.write_text("mine")
-        assert f"{out} exists: give another name, or replace it with --force" in refused(capsys, *arguments)
+        assert f"{out} exists: give another name, or replace it with --force" in refused(*arguments)
         assert out.read_text() == "mine"
-        run(capsys, *arguments, "--force")
+        run(*arguments, "--force")
         assert out.read_bytes() != b"mine"
 
 
-def test_parts_are_replaced_only_with_force(capsys, tmp_path, model_folder):
+def test_parts_are_replaced_only_with_force(tmp_path, model_folder, run, refused):
     source, out = write(tmp_path / "a.h5", six_jets(2, 50.0)), tmp_path / "out"
     arguments = ["reconstruct", source, "-o", out, "--model", model_folder, "--jobs", "1"]
-    run(capsys, *arguments)
+    run(*arguments)
     (out / "part-00007.parquet").write_text("of another run")
-    assert "replace it with --force" in refused(capsys, *arguments)
+    assert "replace it with --force" in refused(*arguments)
     before = (out / "part-00000.parquet").stat().st_mtime_ns
-    assert "1 replaced" in run(capsys, *arguments, "--force")
+    assert "1 replaced" in run(*arguments, "--force").out
     assert (out / "part-00000.parquet").stat().st_mtime_ns > before
     assert sorted(path.name for path in out.iterdir()) == ["_reconstruction.json", "part-00000.parquet"]

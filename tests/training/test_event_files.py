@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import pairton
-from pairton import formats
+from event_files import write_events
 from pairton.cli import main
 from pairton.errors import TopologyError
 from pairton.models.storage import read_info
@@ -16,15 +16,14 @@ pytest.importorskip("lightning.fabric")
 
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.event_files import HEAD_WEIGHT
+from random_objects import RECIPE
 
 EVENT = {
     "INPUTS": {
         "SEQUENTIAL": {
             "Source": {
-                "mass": "log_normalize",
-                "pt": "log_normalize",
-                "eta": "normalize",
-                "phi": "normalize",
+                **dict.fromkeys(("mass", "pt"), "log_normalize"),
+                **dict.fromkeys(("eta", "phi"), "normalize"),
                 "btag": "none",
                 "width": "log_normalize",
             }
@@ -83,8 +82,7 @@ def test_interchangeable_particles_need_the_same(event_file):
 def test_from_files_of_spanet_to_answers(decays, event_file, tmp_path, capsys):
     events = decays(150)
     data = tmp_path / "spanet.h5"
-    with formats.create(data, events.topology) as writer:
-        writer.write(events)
+    write_events(events, data)
     rng = np.random.default_rng(0)
     with h5py.File(data, "r+") as file:
         del file.attrs["pairton"], file["METADATA"]
@@ -95,14 +93,7 @@ def test_from_files_of_spanet_to_answers(decays, event_file, tmp_path, capsys):
         for top in ("t1", "t2"):
             file[f"REGRESSIONS/{top}/PARTICLE/mass"] = rng.normal(172, 10, 150).astype(np.float32)
             file[f"REGRESSIONS/{top}/b/energy"] = rng.normal(80, 10, 150).astype(np.float32)
-    small = {
-        "topology": "ttbar_allhad",
-        "network": {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2},
-        "data": {"train_fraction": 0.5, "validation_fraction": 0.3},
-        "optimiser": {"steps": 4, "batch": 16},
-        "run": {"accelerator": "cpu", "validate_every": 2, "save_every": 2, "log_every": 1},
-    }
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(small))
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(RECIPE))
     model = tmp_path / "model"
 
     def run(*arguments):
