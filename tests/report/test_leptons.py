@@ -21,7 +21,7 @@ from pairton.events.objects import make_met, make_objects
 from pairton.events.vectors import cartesian, mass_of, polar
 from pairton.formats import create
 from pairton.reconstruction.momenta import particle_momenta
-from pairton.reconstruction.result import positions
+from pairton.reconstruction.result_columns import positions
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import reconstruct, reconstruct_files
 from pairton.report.evaluation_page import plots_of, write_report

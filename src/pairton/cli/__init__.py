@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -180,14 +179,9 @@ def main(arguments: list[str] | None = None) -> Any:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            click.echo(
-                f"pairton: {printable(str(error.filename))[:80]}…: this name is too long for a file", err=True
-            )
-            sys.exit(2)
-        if error.errno != errno.ENOSPC or error.filename is not None:
-            raise
-        with suppress(OSError, ValueError):  # otherwise Python tries to write the rest when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.echo("pairton: the output cannot be written: the disk is full", err=True)
+        if error.filename is None:  # the disk is full: otherwise Python tries to write the rest when it exits
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        name = "the output" if error.filename is None else printable(str(error.filename))[:80]
+        click.echo(f"pairton: {name}: {error.strerror or error}", err=True)
         sys.exit(2)

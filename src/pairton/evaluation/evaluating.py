@@ -43,7 +43,7 @@ from pairton.formats.files import Paths
 from pairton.formats.truth import BadLabels
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import windows
-from pairton.reconstruction.result import stored_assignment
+from pairton.reconstruction.result_columns import stored_assignment
 from pairton.reconstruction.run import Run
 from pairton.reconstruction.run_settings import RunSettings, own_selection
 from pairton.topology import Cuts, Topology, load_topology, same_tree

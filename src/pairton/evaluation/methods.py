@@ -26,7 +26,7 @@ from pairton.kinematics.fit_settings import BUILT_IN
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models
 from pairton.reconstruction.assigner import Assigner
-from pairton.reconstruction.result import stored_assignment
+from pairton.reconstruction.result_columns import stored_assignment
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.topology import JET, Topology
 

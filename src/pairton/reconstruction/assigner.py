@@ -78,9 +78,7 @@ class Assigner:
         self.model, self.settings = model, settings.for_model(model)
         info = model.info
         check_columns(info.topology, info.heads, {k: info.outputs[k] for k in self._others}, f"{model.name}: ")
-        self._warned_of_tags = False  # none or all jets are tagged
-        self._warned_of_evidence = False  # efficiencies of the tagger are assumed
-        self._warned_of_detector = False  # transfer functions are assumed
+        self._checked: set[str] = set()  # what was warned of, or not, with the first events
         self.temperatures = model.temperatures
         if model.temperatures is not None:
             decoding = get_decoding(str(self.settings.decoding))
@@ -98,10 +96,6 @@ class Assigner:
         """One per fold of events, with its own network and temperatures; without folds, only itself."""
         folds = getattr(self.model, "folds", ())
         return tuple(Assigner(each, self.settings) for each in folds) or (self,)
-
-    @property
-    def knows_missing(self) -> bool:
-        return knows_missing(self.model, str(self.settings.decoding))
 
     def check(self, topology: Topology) -> None:
         """Raise ModelError if the events have another decay tree than the model."""
@@ -124,20 +118,22 @@ class Assigner:
 
     def with_evidence(self, events: Events) -> Events:
         """The events with the evidence of tags, if needed; warns once if a tagger or a detector is assumed."""
-        if not self._warned_of_detector:
-            self._warned_of_detector = True
-            settings = self.model.info.recipe.get(BUILT_IN)
-            if settings and (caveat := transfer_caveat(settings, events.metadata)):
-                warnings.warn(caveat, PairtonWarning, stacklevel=2)
+        settings = self.model.info.recipe.get(BUILT_IN)
+        if settings and self._first("detector"):
+            _warn(transfer_caveat(settings, events.metadata))
         inputs = self.model.inputs
         if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
             return events
         found = ensure_evidence(events)
-        if not self._warned_of_evidence:
-            self._warned_of_evidence = True
-            if caveat := tag_caveat(events):
-                warnings.warn(caveat, PairtonWarning, stacklevel=2)
+        if self._first("evidence"):
+            _warn(tag_caveat(events))
         return found
+
+    def _first(self, what: str) -> bool:
+        """Whether something is checked for the first time."""
+        new = what not in self._checked
+        self._checked.add(what)
+        return new
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -243,7 +239,11 @@ class Assigner:
         info = self.model.info
         outputs = {**output_columns(info.topology, info.heads, info.outputs, described, exchanged), **tags}
         outputs |= topology_columns(self.model.topology, found)
-        outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
+        outputs |= (
+            pattern_columns(window.topology, found)
+            if knows_missing(self.model, str(self.settings.decoding))
+            else {}
+        )
         outputs |= truth_columns(window, found.assignment) if self.settings.truth else {}
         outputs |= best_columns(window, found) if self.settings.best else {}
         if len(self.members) > 1:
@@ -279,28 +279,29 @@ class Assigner:
         tagged = mask.copy()
         tagged[mask] = flat[(starts[:, None] + accepted.position[JET])[mask]] > TAG_CUT
         share = tagged[mask].mean() if mask.any() else 0.5
-        if mask.sum() >= SURE and share in (0, 1) and not self._warned_of_tags:
-            self._warned_of_tags = True
-            warnings.warn(
+        if mask.sum() >= SURE and share in (0, 1) and self._first("tags"):
+            _warn(
                 f"{'none' if share == 0 else 'every one'} of {mask.sum()} jets has a b-tag: the tagger may not be "
-                "filled, or its cut may be out of range; choose another with --btag TAGGER:CUT (`pairton "
-                "inspect` "
-                "lists the taggers)",
-                PairtonWarning,
-                stacklevel=2,
+                "filled, or its cut may be out of range; choose another with --btag TAGGER:CUT (`pairton inspect` "
+                "lists the taggers)"
             )
         return {N_BTAGS: tagged.sum(axis=1).astype(np.int32)}
 
     def status_of(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
-        """(n,): the status of events before their answers; `tags` from `count_tags`."""
+        """(n,): the status of events before their answers; `tags` from `count_tags`.
+
+        Events must pass the selection of the model's topology, as those of the training did.
+        """
+        counts = dict(zip(self.model.topology.kinds, accepted.nodes.counts.T, strict=True))
+        selected = self.model.topology.selection.accepts(counts, tags.get(N_BTAGS))
         status = accepted.status.copy()
-        status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
+        status[(status == Status.OK) & ~selected] = Status.OUTSIDE_SELECTION
         return status
 
-    def _selected(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """(n,): whether events pass the selection of the model's topology, as those of the training did."""
-        counts = dict(zip(self.model.topology.kinds, accepted.nodes.counts.T, strict=True))
-        return self.model.topology.selection.accepts(counts, tags.get(N_BTAGS))
+
+def _warn(text: str) -> None:
+    if text:
+        warnings.warn(text, PairtonWarning, stacklevel=3)
 
 
 def _at_positions(answer: Decoded, accepted: Accepted, rows: npt.NDArray[np.intp], layout: Layout) -> Decoded:

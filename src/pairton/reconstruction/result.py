@@ -25,7 +25,6 @@ from pairton.reconstruction.momenta import (
     Momenta,
     particle_momenta,
     signed_codes,
-    slot_momenta,
     with_sign,
 )
 from pairton.reconstruction.result_columns import (
@@ -35,7 +34,6 @@ from pairton.reconstruction.result_columns import (
     output_columns,
     pattern_columns,
     place_sizes,
-    positions,
     result_columns,
     stored_assignment,
     topology_columns,
@@ -55,9 +53,6 @@ __all__ = [
     "check_columns",
     "momenta",
     "own_columns",
-    "positions",
-    "slot_momenta",
-    "stored_assignment",
 ]
 
 Ints = npt.NDArray[np.integer[Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,18 +41,7 @@ __all__ = ["reconstruct", "reconstruct_files", "write_result"]
 
 SHOWN = 10  # events in the table on screen
 PER_EVENT = ("assignment", "status", "event_probability", "particle_probability", "exact")
-SETTINGS = (
-    "decoding",
-    "max_objects",
-    "cuts",
-    "jets",
-    "leptons",
-    "answer",
-    "allow_absent",
-    "prior",
-    "best",
-    "truth",
-)
+SETTINGS = ("jets", "leptons", *(item.name for item in fields(RunSettings)))
 BAD = {
     "bad_object": "have an object with an impossible value",
     "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",

@@ -13,7 +13,8 @@ from pairton.evaluation.plots import INK, RIGHT, STYLES, WRONG, Plot, Series, na
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches
 from pairton.events import Events
-from pairton.reconstruction.result import momenta, positions
+from pairton.reconstruction.result import momenta
+from pairton.reconstruction.result_columns import positions
 
 if TYPE_CHECKING:
     from pairton.evaluation.evaluation import Evaluation

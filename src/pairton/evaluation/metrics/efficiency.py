@@ -18,7 +18,7 @@ from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, INCLUSIVE, Scores
 from pairton.evaluation.statistics import Efficiency, MeanSpread, quantile
 from pairton.events.vectors import polar
-from pairton.reconstruction.result import slot_momenta
+from pairton.reconstruction.momenta import slot_momenta
 from pairton.topology import collection_name
 from pairton.topology.extras import bin_names
 

@@ -32,7 +32,7 @@ from pairton.evaluation.statistics import (
 from pairton.events.head_specs import HeadSpec, places_of
 from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import particle_momenta
-from pairton.reconstruction.result import positions
+from pairton.reconstruction.result_columns import positions
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical_within
 
