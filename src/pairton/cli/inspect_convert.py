@@ -61,11 +61,11 @@ def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[s
     from pairton.reconstruction.run import labelled_topology
 
     if verify:
-        sys.exit(max([_verify(path) for path in files]))
+        sys.exit(max(map(_verify, files)))
     if len(files) == 1 and _show_result(files[0], as_json):
         return
     summary, paths = Summary(), expand(files)
-    with OpenFile(paths[0], reading["format"], reading.get("isolate")) as first:
+    with OpenFile(paths[0], reading.get("format"), reading.get("isolate")) as first:
         how = {name: value for name, value in reading.items() if name not in ("format", "isolate")}
         if (found := labelled_topology(first, how)) is not None:
             reading = reading | {"topology": found}

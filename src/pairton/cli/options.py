@@ -196,18 +196,18 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
             from pairton.formats.variations import parse_settings, parse_variations
 
             values = parse_settings(settings)
-            reading: dict[str, Any] = {name: values.pop(name, None) for name in FACTS}
-            reading |= {"topology": topology, "map": parse_pairs("map", maps, str, "pt=Jet_pt,lepton.pt=el_pt")}
-            reading |= {"strict": strict}
-            reading["btag"] = None if btag is None else BTag.parse(btag)  # the content of a table is a setting
-            reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
-            optional = {
-                "isolate": isolate,
-                "where": where,
+            asked = {name: values.pop(name, None) for name in FACTS} | {
+                "topology": topology,
+                "map": parse_pairs("map", maps, str, "pt=Jet_pt,lepton.pt=el_pt"),
+                "btag": None if btag is None else BTag.parse(btag),  # the content of a table is a setting
+                "keep": [name.strip() for entry in keep for name in entry.split(",") if name.strip()],
                 "settings": values,
                 "variations": parse_variations(varied),
+                "where": where,
+                "strict": strict,
+                "isolate": isolate,
             }
-            reading |= {name: value for name, value in optional.items() if value}
+            reading = {name: value for name, value in asked.items() if value}
             return command(*args, reading=reading, **rest)
 
         unused = {*without} if variations else {*without, "variation"}

@@ -176,17 +176,14 @@ def write_parts(
                 with closing(run_tasks(make_part, todo, **pool)) as made:
                     for _ in stream() if progress is None else progress(stream()):
                         pass
-            except BaseException:
-                if pool["client"] is None:  # the workers of a cluster go on
-                    _remove_unfinished(folder)
-                raise
+            finally:  # the workers of a cluster go on
+                _remove_unfinished(folder, inf if pool["client"] is None else begun)
             parts = [finished[part.path] for part in plan]
             total = Summary(paths=tuple(part.path for part in parts), skipped=kept, replaced=existing)
             for part in parts:
                 total.join(part.summary)
             if todo or not (folder / COMPLETE).exists():
                 _complete(folder, parts, total, how | {"inputs": [one.to_dict() for one in inputs]})
-            _remove_unfinished(folder, begun)  # newer ones may still be written
     return total
 
 
@@ -332,8 +329,8 @@ def _complete(folder: Path, parts: list[FinishedPart], total: Summary, metadata:
         temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
 
 
-def _remove_unfinished(folder: Path, before: float = inf) -> None:
-    """Remove the files of parts that were not finished, because their process was killed."""
+def _remove_unfinished(folder: Path, before: float) -> None:
+    """Remove the files of parts that were not finished before a time, because their process was killed."""
     with output_errors(folder):
         for left in folder.glob(".*"):
             if UNFINISHED.fullmatch(left.name) and left.stat().st_mtime < before:
