@@ -219,9 +219,9 @@ def test_columns_of_results():
 
 def test_values_follow_exchanged_particles():
     spec = HeadSpec("regression", of="t", columns=("a", "b"), offset=0.0, scale=1.0)
-    after = TRUTH[:, [3, 4, 5, 0, 1, 2]]
-    found = reordered(spec, TTBAR, np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), TRUTH, after)
-    np.testing.assert_array_equal(found, [[2, 1], [np.nan, 3], [6, 5]])
+    slots = np.array([[3, 4, 5, 0, 1, 2], [3, 4, 5, 1, 0, 2], [0, 1, 2, 3, 4, 5]])
+    found = reordered(spec, TTBAR, np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), slots)
+    np.testing.assert_array_equal(found, [[2, 1], [np.nan, 3], [5, 6]])
 
 
 def test_missing_labels_weigh_nothing(decays):

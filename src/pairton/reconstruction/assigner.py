@@ -43,7 +43,6 @@ from pairton.reconstruction.result_columns import (
     output_columns,
     pattern_columns,
     place_sizes,
-    reordered,
     topology_columns,
     truth_columns,
 )
@@ -230,14 +229,10 @@ class Assigner:
         window = self.with_evidence(window)
         accepted = self.accept(window)
         answers = self.assign_all(accepted, window.ids, nominal)
-        decoded, described = answers.decoded, dict(answers.described)
-        found, momenta, exchanged = by_falling_pt(window, decoded)
-        for name, spec in self.model.info.heads.items():
-            orders = decoded.assignment, found.assignment
-            described[name] = reordered(spec, self.model.topology, described[name], *orders)
+        found, momenta, exchanged = by_falling_pt(window, answers.decoded)
         tags = self.count_tags(window, accepted)
         info = self.model.info
-        outputs = {**output_columns(info.topology, info.heads, info.outputs, described, exchanged), **tags}
+        outputs = {**output_columns(info.topology, info.heads, info.outputs, answers.described, exchanged), **tags}
         outputs |= topology_columns(self.model.topology, found)
         outputs |= (
             pattern_columns(window.topology, found)

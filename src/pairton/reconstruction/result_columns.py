@@ -248,24 +248,16 @@ def _place(output: Floats, nodes: Ints) -> Floats:
     return np.where((nodes >= 0).all(axis=1, keepdims=True), picked, np.nan)
 
 
-def reordered(
-    spec: HeadSpec,
-    topology: Topology,
-    values: Floats,
-    before: Ints,
-    after: Ints,
-) -> Floats:
-    """The values of a head after interchangeable particles were exchanged: assignments `before` and `after`."""
+def reordered(spec: HeadSpec, topology: Topology, values: Floats, slots: Ints) -> Floats:
+    """The values of a head after interchangeable particles were exchanged; slots (n, S): the previous ones."""
     if spec.of_event:
         return values
-    result = np.full_like(values, np.nan)
-    places = [list(place.slots) for place in places_of(topology, spec.of)]
+    places = places_of(topology, spec.of)
+    at = np.zeros(len(topology.slots), dtype=np.intp)  # slot -> place
     for k, place in enumerate(places):
-        objects = np.sort(after[:, place], axis=1)
-        for j, other in enumerate(places):
-            same = (objects == np.sort(before[:, other], axis=1)).all(axis=1) & (objects >= 0).all(axis=1)
-            result[same, k] = values[same, j]
-    return result
+        at[list(place.slots)] = k
+    order = at[slots[:, [place.slots[0] for place in places]]]  # (n, places)
+    return np.take_along_axis(values, order.reshape(*order.shape, *[1] * (values.ndim - 2)), axis=1)
 
 
 def place_titles(name: str, topology: Topology, of: str) -> list[str]:
@@ -310,7 +302,8 @@ def output_columns(
     for name, array in described.items():
         axes = outputs.get(name, ())
         if name in heads:
-            columns |= head_columns(name, heads[name], topology, array)
+            moved = reordered(heads[name], topology, array, exchanged[0])
+            columns |= head_columns(name, heads[name], topology, moved)
         elif len(axes) == 1 and axes[0] in place_sizes(topology):
             columns |= _place_columns(name, axes[0], topology, array, exchanged)
         else:
