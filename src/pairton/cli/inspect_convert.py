@@ -196,12 +196,12 @@ def _chunks(source: Any) -> Any:
 # -- tables of `inspect` -----------------------------------------------------------------------------------
 
 
-def _table(title: str | None = None) -> Table:
+def _table() -> Table:
     """A table of names and values."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False, title=title, title_justify="left")
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
     return table
