@@ -15,9 +15,8 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
 from pairton.events.head_specs import HeadSpec
 from pairton.events.splits import fold_of
-from pairton.models.folds import by_fold, check_folds, joined_info, write_folds
 from pairton.models.model import Model, load_model
-from pairton.models.storage import read_info, save_model
+from pairton.models.storage import by_fold, check_folds, joined_info, read_info, save_model, write_folds
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.provenance import result_settings
 from pairton.reconstruction.run_settings import RunSettings

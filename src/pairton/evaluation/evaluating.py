@@ -41,7 +41,7 @@ from pairton.events.domain import Bounds, Domain, as_cuts, describe_cuts, used_c
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
 from pairton.formats.files import Paths
 from pairton.formats.truth import BadLabels
-from pairton.models.folds import by_fold
+from pairton.models.storage import by_fold
 from pairton.reconstruction.assigner import windows
 from pairton.reconstruction.result_columns import stored_assignment
 from pairton.reconstruction.run import Run

@@ -20,9 +20,8 @@ from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.models.engines import METADATA_KEY
-from pairton.models.folds import fold_folder, read_folds
 from pairton.models.onnx_file import open_runtime
-from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS_KEY, find_model
+from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS_KEY, find_model, fold_folder, read_folds
 from pairton.topology import collection_name
 
 if TYPE_CHECKING:

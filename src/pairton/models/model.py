@@ -24,9 +24,20 @@ from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.models.engines import ENGINES, Engine, Request, Tokens
-from pairton.models.folds import fold_folder, joined_info, read_folds
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
-from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, ModelInfo, builtin_models, find_model, read_info
+from pairton.models.storage import (
+    FOLDS,
+    INFO,
+    ONNX,
+    WEIGHTS,
+    ModelInfo,
+    builtin_models,
+    find_model,
+    fold_folder,
+    joined_info,
+    read_folds,
+    read_info,
+)
 from pairton.topology import Topology, load_topology, same_tree
 from pairton.topology.vocabulary import check_known
 

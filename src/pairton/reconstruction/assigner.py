@@ -30,7 +30,7 @@ from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import ensure_evidence, tag_caveat
 from pairton.kinematics.fit_settings import BUILT_IN, transfer_caveat
-from pairton.models.folds import by_fold
+from pairton.models.storage import by_fold
 from pairton.reconstruction.momenta import varied_events
 from pairton.reconstruction.result import Reconstruction, by_falling_pt, check_columns
 from pairton.reconstruction.result_columns import (

@@ -16,7 +16,7 @@ from pairton.decoding.set_sums import log_sums
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import as_cuts, used_cuts
-from pairton.models.folds import by_fold
+from pairton.models.storage import by_fold
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.report.record import (

@@ -21,8 +21,19 @@ from pairton.events.splits import MOST_FOLDS
 from pairton.events.tags import load_table
 from pairton.export import export_model
 from pairton.formats import expand, iterate, stored_topology
-from pairton.models.folds import check_folds, fold_folder, joined_info, read_folds, write_folds
-from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, find_model, read_info
+from pairton.models.storage import (
+    FOLDS,
+    INFO,
+    ONNX,
+    WEIGHTS,
+    check_folds,
+    find_model,
+    fold_folder,
+    joined_info,
+    read_folds,
+    read_info,
+    write_folds,
+)
 from pairton.network.heads import get_head
 from pairton.topology import JET, Topology
 from pairton.topology.vocabulary import same_alternative

@@ -25,7 +25,7 @@ from pairton.evaluation.metrics.sankey import flow_plot
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import matches
 from pairton.evaluation.statistics import Difference, Efficiency, all_equal, normal_interval, weighted_ratio
-from pairton.models.folds import by_fold
+from pairton.models.storage import by_fold
 from pairton.reconstruction.result_columns import stored_assignment
 from pairton.topology import Particle, Topology
 from pairton.topology.assignments import canonical_within
