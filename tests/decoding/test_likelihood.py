@@ -7,7 +7,7 @@ import pytest
 
 import pairton
 from enumeration import enumerate_assignments, log_normaliser, scores
-from pairton.decoding import set_sums, set_tables
+from pairton.decoding import patterns, set_sums, set_tables
 from pairton.decoding.exact import packed, sums_of
 from pairton.decoding.patterns import MAX_SUMS, allowed_nodes, count_sums, exact_limit, plan_of
 from pairton.decoding.terms import triplet_types
@@ -128,7 +128,7 @@ def test_a_particle_of_sixteen_slots_is_refused_in_one_line():
 
 
 def test_events_with_more_objects_than_the_limit_are_truncated(decays, mass_model, monkeypatch):
-    monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
+    monkeypatch.setattr(patterns, "MAX_SUMS", 2000)
     assert (exact_limit(TTBAR), exact_limit(TTBAR, complete_only=True)) == (8, 9)  # this network has no patterns
     events = decays(20, extra=4)
     found = pairton.reconstruct(events, mass_model)

@@ -9,7 +9,7 @@ import pytest
 import pairton
 from event_files import write_events
 from pairton.cli import main
-from pairton.decoding import set_tables
+from pairton.decoding import patterns
 from pairton.errors import ConfigError, ModelError
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.metrics.probabilities import probabilities
@@ -222,8 +222,8 @@ def test_evaluation_knows_answers_of_fewer_particles(decays, missing_model, miss
 
 
 def test_the_bound_on_sums_truncates_and_is_counted(decays, missing_model, monkeypatch, tmp_path):
-    monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
-    assert set_tables.exact_limit(missing_model.topology) == 8
+    monkeypatch.setattr(patterns, "MAX_SUMS", 2000)
+    assert patterns.exact_limit(missing_model.topology) == 8
     events = decays(20, extra=4)
     write_events(events, tmp_path / "in.h5")
     summary = reconstruct_files(str(tmp_path / "in.h5"), tmp_path / "out.parquet", missing_model)
@@ -241,7 +241,7 @@ def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, mo
     write_events(events, tmp_path / "in.h5")
     monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: missing_model)
     for most, said in ((2000, True), (10**6, False)):
-        monkeypatch.setattr(set_tables, "MAX_SUMS", most)
+        monkeypatch.setattr(patterns, "MAX_SUMS", most)
         warned = run("reconstruct", tmp_path / "in.h5", "--max-objects", "11").err
         assert ("--max-objects 11 is more than" in warned) is said
         assert ("only the 8 of highest pT were used (20 truncated)" in warned) is said

@@ -284,7 +284,12 @@ def _make_tables(topology: Topology, allowed: Allowed, complete_only: bool) -> S
             f"{topology.name} with {len(objects)} objects needs {count} sums per event, more than the bound of "
             f"{MAX_SUMS}: keep fewer objects"
         )
-    base = max(objects, default=0) + 1
+    widest, base = max(len(particle.span) for particle in topology.particles), max(objects, default=0) + 1
+    if (base + 1) ** widest >= 2**63:  # a candidate is found by one integer
+        raise ModelError(
+            f"{topology.name} has a particle of {widest} slots and {base} objects per event, too many for exact "
+            "sums: split the particle or keep fewer objects"
+        )
     candidates: dict[str, Candidates] = {}
     for form in topology.forms.values():
         candidates[form.name] = _candidates(topology, form, allowed, candidates, base)
