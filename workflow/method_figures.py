@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from matplotlib.patches import Rectangle
 
 import pairton
 from pairton.decoding.graph import EDGE, NO_EDGE, adjacency, visible_tokens
@@ -61,10 +62,11 @@ def graph(model: Model, events: pairton.Events, path: Path) -> None:
 def states(events: pairton.Events, path: Path) -> None:
     """Draw the tokens of one event at the levels of masking, and the truth behind them."""
     topology, n_nodes = events.topology, int(events.n_jets[0])
-    mask = np.ones((1, n_nodes), dtype=bool)
-    hidden, _ = adjacency(topology, events.truth, mask)
+    mask, truth = np.ones((1, n_nodes), dtype=bool), events.truth
+    assert truth is not None
+    hidden, _ = adjacency(topology, truth, mask)
     columns = [
-        (title, visible_tokens(topology, events.truth, level[:1], mask))
+        (title, visible_tokens(topology, truth, level[:1], mask))
         for title, level in zip(
             ("nothing revealed", "one W revealed", "both W revealed"), topology.levels, strict=False
         )
@@ -77,7 +79,7 @@ def states(events: pairton.Events, path: Path) -> None:
             axis = axes[row, column]
             for (i, j), token in np.ndenumerate(tokens[0, row]):
                 colour = {EDGE: colours[name], NO_EDGE: "#d3d7dd"}.get(int(token), "white")
-                axis.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=1))
+                axis.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=1))
                 if colour == "white":
                     mark = "?" if hidden[0, row, i, j] != EDGE else "×"
                     dark = "black" if mark == "×" else GREY
