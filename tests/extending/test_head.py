@@ -34,9 +34,15 @@ def registered():
     del heads.HEADS["signal"]
 
 
-def test_a_name_is_given_once(registered):
+def test_names_and_weights_that_cannot_be(registered, small_recipe):
+    from pairton.training import parse_recipe, train
+
     with pytest.raises(pairton.errors.ConfigError, match="already is a head 'signal': choose another name"):
         heads.register_head(Signal)
+    with pytest.raises(pairton.errors.ConfigError, match=r"no head 'signl'.*did you mean 'signal'"):
+        train(parse_recipe(small_recipe | {"heads": {"signl": 0.5}}), ["sample:ttbar_allhad"], "nowhere")
+    with pytest.raises(pairton.errors.ConfigError, match="must map names to weights above 0"):
+        parse_recipe(small_recipe | {"heads": {"signal": -1}})
 
 
 def test_a_head_is_trained_exported_and_written(registered, decays, small_recipe, tmp_path):
