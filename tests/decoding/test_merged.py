@@ -10,10 +10,9 @@ from pairton.decoding import Question, decode
 from pairton.decoding.exact import sums_of
 from pairton.decoding.patterns import allowed_nodes, count_sums, plan_of
 from pairton.decoding.set_sums import best, log_normaliser, log_sums, marginals
-from pairton.decoding.set_tables import hypotheses, set_tables
+from pairton.decoding.set_tables import hypotheses, set_tables, true_pattern
 from pairton.decoding.terms import candidate_scores
 from pairton.errors import ConfigError, EventsError, TopologyError
-from pairton.evaluation.metrics.presence import true_pattern
 from pairton.events import Events
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs

@@ -9,6 +9,7 @@ from pairton.errors import ConfigError
 from pairton.events.inputs import Input, Inputs
 from pairton.network import Network, NetworkConfig
 from pairton.network.features import node_features, pair_features, transverse_part
+from pairton.network.heads import Embedding, ThreeBodyPotential
 from pairton.network.trunks import PairIndex
 from pairton.network.trunks.pairformer import TriangleAttention, TriangleMultiplication
 from pairton.network.trunks.symmetric import (
@@ -30,15 +31,16 @@ SEMI = parse_topology({
     "particles": {"t": ["W", "b"], "W": ["q", "q"], "tl": ["b", "l"]},
 })  # fmt: skip
 SMALL = {"blocks": 2, "single_width": 16, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
+NARROW = {"triplets": "potential", "potential_width": 6, "triangle_width": 4}
 FORMS = {
     "paper": {},
     "paper_features_of_reference": {"pair_features": "reference", "triplets": "hyper"},
-    "paper_both": {"edges_from": "both", "triplets": "potential"},
+    "paper_both": {"edges_from": "both", "triplets": "potential", "triangle_width": 4},
     "object_sum": {"tokens": False, "triplets": "object_sum"},
     "hyper": {"tokens": False, "triplets": "hyper"},
     "symmetric": {"architecture": "symmetric", "edges_from": "both", "triplets": "potential"},
     "symmetric_pairs_alone": TRIANGLES | {"tokens": True, "triplets": "potential"},
-    "symmetric_without_gates": TRIANGLES | {"tokens": True, "triplets": "potential", "gates": False},
+    "symmetric_without_gates": TRIANGLES | {"tokens": True, "gates": False, **NARROW},
     "symmetric_attention_alone": {"architecture": "symmetric", "triangle_multiplication": False, "tokens": False},
     "objects_into_pairs": {"objects_into_pairs": True},
     "transformer": {"architecture": "transformer", "tokens": False},
@@ -197,6 +199,26 @@ def test_tags_reach_the_pairs_of_ordered_networks_only_by_objects_into_pairs():
         network = Network(TTBAR, NetworkConfig(**settings)).eval()
         same = torch.equal(*(network(given, None, tokens)["edges"] for given in (objects, tagged)))
         assert same != reached
+
+
+@pytest.mark.parametrize("n_nodes", [1, 2, 3, 6])
+@torch.no_grad()
+def test_potential_against_loops(n_nodes):
+    torch.manual_seed(0)
+    width, index = 5, PairIndex()
+    head = ThreeBodyPotential((False, True), width, 3)
+    for out in head.outs:
+        torch.nn.init.normal_(out.weight)
+    pairs = torch.randn(2, n_nodes * (n_nodes + 1) // 2, width)
+    found = head(Embedding(torch.zeros(2, n_nodes, 1), pairs, None, index))
+    z = torch.nn.functional.silu(index.unpack(pairs, n_nodes))
+    expected = torch.zeros(2, 2, n_nodes, n_nodes, n_nodes)
+    for i, j, third in itertools.permutations(range(n_nodes), 3):
+        for k, (project, out) in enumerate(zip(head.sides, head.outs, strict=True)):
+            pair, side = project(z[:, i, j])[:, :3], project(z)[..., -3:]
+            total = pair + side[:, i, third] + side[:, j, third]
+            expected[:, k, i, j, third] = out(torch.nn.functional.silu(total))[:, 0]
+    close(found, expected)
 
 
 def test_potential_starts_at_zero():
@@ -377,7 +399,7 @@ def test_symmetric_triangle_layers_against_loops():
     def matrix(packed):
         return index.unpack(packed[None], n)[0]
 
-    layer = SymmetricTriangleMultiplication(width)
+    layer = SymmetricTriangleMultiplication(width, width)
     *sides, gate = layer.sides_and_gate(layer.norm(z))[0].chunk(5, dim=-1)
     a, c = (matrix(side * torch.sigmoid(own)) for side, own in zip(sides[:2], sides[2:], strict=True))
     total = slow_multiplication(a, c, True) + slow_multiplication(c, a, True)
@@ -412,7 +434,7 @@ def test_triangle_layers_against_loops(direction):
     torch.manual_seed(0)
     n, width, heads = 4, 6, 2
     z, outgoing = torch.randn(1, n, n, width), direction == "outgoing"
-    layer = TriangleMultiplication(width, direction)
+    layer = TriangleMultiplication(width, width, direction)
     h = layer.norm(z)[0]
     value, gate = layer.sides(h).chunk(2, dim=-1)
     product = slow_multiplication(*(value * torch.sigmoid(gate)).chunk(2, dim=-1), outgoing)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.patterns import MAX_SUMS, Allowed, Pattern, count_sums, plan_of
+from pairton.decoding.patterns import MAX_SUMS, Allowed, Pattern, allowed_nodes, count_sums, plan_of
 from pairton.errors import ModelError
 from pairton.topology import Form, Topology
 from pairton.topology.assignments import canonical, canonical_within, in_use, states
@@ -41,6 +41,7 @@ __all__ = [
     "hypotheses",
     "masks_of",
     "set_tables",
+    "true_pattern",
 ]
 
 KEPT_BYTES = 2**26  # memory for cached tables of all layouts
@@ -248,6 +249,18 @@ def hypotheses(
             there = there & (index < 0)  # in another form
         valid &= ~there.any(axis=0)
     return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0, part), -1), candidates)
+
+
+def true_pattern(topology: Topology, truth: Ints) -> Index:
+    """(n,): the index in `plan_of(topology).patterns` of the pattern of each truth (n, S).
+
+    >>> from pairton.topology import load_topology
+    >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, -1, 2, 3, 4, 5], [-1, 1, -1, 3, 4, -1], [-1] * 6])
+    >>> true_pattern(load_topology("ttbar_allhad"), truth).tolist()  # t + t, t, W, nothing
+    [0, 2, 4, 5]
+    """
+    tables = set_tables(topology, allowed_nodes(topology, topology.slots_per_kind))
+    return tables.pattern_of(in_use(topology, states(topology, truth)))
 
 
 # -- tables ------------------------------------------------------------------------------------------------

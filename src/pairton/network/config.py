@@ -30,6 +30,7 @@ class NetworkConfig:
     single_heads: Size = 8
     pair_width: Size = 64
     pair_heads: Size = 4
+    triangle_width: Size | None = None  # channels of triangle multiplications; null: pair_width
     transition: Size = 2  # hidden width of a transition (two-layer network), as a multiple of its width
     # rate at which whole rows or columns of pair updates are dropped
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.25
@@ -42,6 +43,7 @@ class NetworkConfig:
     gates: bool = True  # in triangle multiplications and transitions; only a symmetric network may lack them
     edges_from: Literal["single", "pair", "both"] = "single"  # embeddings that edges are read from
     triplets: Literal["none", "potential", "object_sum", "hyper"] = "none"  # scores particles of three objects
+    potential_width: Size | None = None  # channels of the potential of triplets; null: those of pairs
     # true: one score per pattern (which particles are present) of the topology; presence: scores of what is
     # present, from which those of the patterns of any topology follow; false: all particles are present
     patterns: bool | Literal["presence"] = False

@@ -160,30 +160,31 @@ class EdgeHead(Head):
 class ThreeBodyPotential(Head):
     """Potential u(z_ij, z_il, z_jl) = o . silu(U z_ij + V z_il + V z_jl), with U = V for three equivalent objects.
 
-    The output (B, K, N, N, N) is zero at the start of a training, which begins from the edges alone.
+    It is computed for i < j and another object l; other entries of the output (B, K, N, N, N) are zero. All are
+    zero at the start of a training, which begins from the edges alone.
     """
 
     name, axes = "triplets", ("triplet_type", "node", "node", "node")
 
-    def __init__(self, symmetric: tuple[bool, ...], hidden: int) -> None:
+    def __init__(self, symmetric: tuple[bool, ...], width: int, hidden: int) -> None:
+        """`width` is the pair width F, and `hidden` the width of the sum."""
         nn.Module.__init__(self)
         self.symmetric = symmetric
-        self.sides = nn.ModuleList(nn.Linear(hidden, hidden * (1 if same else 2)) for same in symmetric)
+        self.sides = nn.ModuleList(nn.Linear(width, hidden * (1 if same else 2)) for same in symmetric)
         self.outs = nn.ModuleList(nn.Linear(hidden, 1, bias=False) for _ in symmetric)
         for out in self.outs:
             nn.init.zeros_(out.weight)  # type: ignore[arg-type]
 
     def forward(self, embedding: Embedding) -> Tensor:
         n_nodes, index = embedding.n_nodes, embedding.index
-        low, high = index.pairs(n_nodes)
+        third, first, second = index.triples(n_nodes)
         active = functional.silu(embedding.pairs)
         potentials = []
         for same, project, out in zip(self.symmetric, self.sides, self.outs, strict=True):
             projected = project(active)
             pair, side = (projected, projected) if same else projected.chunk(2, dim=-1)
-            square = index.unpack(side, n_nodes)  # (B, N, N, F)
-            total = pair[:, :, None] + square.index_select(1, low) + square.index_select(1, high)  # (B, M, N, F)
-            potentials.append(index.unpack(out(functional.silu(total))[..., 0], n_nodes))
+            total = pair.index_select(1, third) + side.index_select(1, first) + side.index_select(1, second)
+            potentials.append(index.unpack_triples(out(functional.silu(total))[..., 0], n_nodes))
         return torch.stack(potentials, dim=1)
 
 

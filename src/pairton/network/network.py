@@ -101,7 +101,9 @@ class Network(nn.Module):
             _, readout, edges = parts
         self.readout, self.heads = readout, nn.ModuleDict({"edges": edges})
         if config.triplets == "potential":
-            self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
+            self.heads["triplets"] = ThreeBodyPotential(
+                tuple(triplets.values()), hidden, config.potential_width or hidden
+            )
         elif config.triplets == "object_sum":
             self.heads["triplets"] = ObjectSumHead(len(triplets), single, single)
         elif config.triplets == "hyper":

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import LOSSES
-from pairton.training.measuring import domain_of
+from pairton.training.measuring import domain_of, pattern_fractions
 from pairton.training.optimising import learning_rate, make_optimiser, update_average
 from pairton.training.recipes import Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state, save_state
@@ -245,6 +245,7 @@ class Trainer:
                 "validation_events": len(self.validation_events),
                 "validation_fingerprint": self.validation_events.fingerprint,
                 "sources": sorted(self.seen),
+                **({"patterns": self.pattern_fractions} if self.recipe.network.patterns else {}),
                 "train_fractions": {source: used for source, used in self.seen.items() if used > fraction},
                 **({} if fold is None else {"fold": fold[0], "folds": fold[1]}),
             },
@@ -254,6 +255,10 @@ class Trainer:
             heads=self.recipe.specs,
         )
         save_model(self.out, weights, info)
+
+    @cached_property
+    def pattern_fractions(self) -> dict[str, dict[str, float]]:
+        return pattern_fractions(self.recipe, self.train_events)
 
     def _seen(self) -> dict[str, float]:
         """`ModelInfo.seen` of the model in training, the events of the model we started from included."""

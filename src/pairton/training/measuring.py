@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding.patterns import plan_of
+from pairton.decoding.set_tables import true_pattern
 from pairton.errors import PairtonWarning
 from pairton.events.domain import Domain
 from pairton.events.inputs import MOMENTUM, Input, Inputs, Transform
@@ -18,7 +20,7 @@ from pairton.topology.kinds import KINDS, collection_name
 from pairton.training.data import PackedEvents
 from pairton.training.recipes import Recipe
 
-__all__ = ["domain_of", "measured"]
+__all__ = ["domain_of", "measured", "pattern_fractions"]
 
 PT, ETA = MOMENTUM.index("pt"), MOMENTUM.index("eta")
 MANY_OBJECTS = 5000  # among so many objects, some are close to the cuts
@@ -116,6 +118,24 @@ def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
             binary=tuple(binary),
         )
     return Domain(kinds)
+
+
+def pattern_fractions(recipe: Recipe, events: PackedEvents) -> dict[str, dict[str, float]]:
+    """Topology -> pattern -> its share of the weight of all training events, which a prior is relative to."""
+    trees = recipe.topology.trees
+    total = {tree.name: np.zeros(len(plan_of(tree).patterns)) for tree in trees}
+    for key, group in events.groups.items():
+        tree = trees[key.tree]
+        pattern = true_pattern(tree, np.asarray(group.truth))
+        total[tree.name] += np.bincount(pattern, group.weights, len(total[tree.name]))
+    everything = sum(map(np.sum, total.values()))
+    return {
+        tree.name: {
+            pattern.key: float(weight / everything)
+            for pattern, weight in zip(plan_of(tree).patterns, total[tree.name], strict=True)
+        }
+        for tree in trees
+    }
 
 
 def _is_binary(values: npt.NDArray[Any]) -> bool:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.patterns import allowed_nodes, plan_of
-from pairton.decoding.set_tables import set_tables
+from pairton.decoding.patterns import plan_of
+from pairton.decoding.set_tables import true_pattern
 from pairton.evaluation.evaluation import Table
 from pairton.evaluation.metrics.probabilities import GRID
 from pairton.evaluation.plots import (
@@ -37,7 +37,6 @@ from pairton.evaluation.plots import (
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_entries, quantile, weighted_quantile
 from pairton.topology import Topology
-from pairton.topology.assignments import in_use, states
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from pairton.evaluation.methods import Method
     from pairton.evaluation.metrics.candidates import Candidate
 
-__all__ = ["Background", "Patterns", "Seen", "true_pattern"]
+__all__ = ["Background", "Patterns", "Seen"]
 
 COLUMN = "signal"
 FEWEST = 20  # a source without labels needs so many events to be called background
@@ -133,18 +132,6 @@ def _plot(names: list[str], events: Ints, weights: Floats) -> Plot:
     ]
     caption = "Numbers of events; the colour is the share of the row. Events on the diagonal are recognised."
     return Plot("patterns", "Particles that are present", caption, draw, rows)
-
-
-def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.intp]:
-    """(n,): the index in `plan_of(topology).patterns` of the pattern of each truth (n, S).
-
-    >>> from pairton.topology import load_topology
-    >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, -1, 2, 3, 4, 5], [-1, 1, -1, 3, 4, -1], [-1] * 6])
-    >>> true_pattern(load_topology("ttbar_allhad"), truth).tolist()  # t + t, t, W, nothing
-    [0, 2, 4, 5]
-    """
-    tables = set_tables(topology, allowed_nodes(topology, topology.slots_per_kind))
-    return tables.pattern_of(in_use(topology, states(topology, truth)))
 
 
 # -- signal and background --------------------------------------------------------------------------------

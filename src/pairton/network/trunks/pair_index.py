@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pairton.events.nodes import MOST_OBJECTS
 
@@ -53,3 +54,26 @@ class PairIndex(nn.Module):
         return matrix.reshape(matrix.shape[0], n_nodes * n_nodes, *matrix.shape[3:]).index_select(
             1, low * n_nodes + high
         )
+
+    def triples(self, n_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The positions of the pairs ij, il and jl of all triples with i < j and a third node l, (R,) each."""
+        nodes = torch.arange(n_nodes, device=self.low.device)
+        low, high = (node[:, None] for node in self.pairs(n_nodes - 1))
+        high = high + 1
+        third = nodes[2:] - 2
+        third = third + (third >= low)
+        third = third + (third >= high)  # all nodes but i and j
+        square = self.square[:n_nodes, :n_nodes].reshape(-1)
+        pairs = low * n_nodes + high + 0 * third, low * n_nodes + third, high * n_nodes + third
+        pair, first, second = (square.index_select(0, places.reshape(-1)) for places in pairs)
+        return pair, first, second
+
+    def unpack_triples(self, packed: Tensor, n_nodes: int) -> Tensor:
+        """(B, R) -> (B, N, N, N): values of triples for i, j, l and j, i, l; zero where two nodes are the same."""
+        third = torch.arange(n_nodes, device=packed.device)
+        one, other = third[:, None, None], third[:, None]
+        low, high = torch.minimum(one, other), torch.maximum(one, other)
+        row = (high * (high - 1) // 2 + low) * (n_nodes - 2) + third - 1 * (third > low) - 1 * (third > high)
+        different = (low < high) & (third != low) & (third != high)
+        flat = functional.pad(packed, (1, 0)).index_select(1, ((row + 1) * different).reshape(-1))
+        return flat.reshape(packed.shape[0], n_nodes, n_nodes, n_nodes)

@@ -28,14 +28,14 @@ class TriangleMultiplication(nn.Module):
     outgoing: t_ij = sum_k a_ik b_jk      incoming: t_ij = sum_k a_ki b_kj
     """
 
-    def __init__(self, width: int, direction: Direction) -> None:
+    def __init__(self, width: int, channels: int, direction: Direction) -> None:
         super().__init__()
         self.equation = {"outgoing": "bikc,bjkc->bijc", "incoming": "bkic,bkjc->bijc"}[direction]
         self.norm = RMSNorm(width)
-        self.sides = nn.Linear(width, 4 * width, bias=False)
+        self.sides = nn.Linear(width, 4 * channels, bias=False)
         self.gate = nn.Linear(width, width, bias=False)
-        self.norm_out = RMSNorm(width)
-        self.out = nn.Linear(width, width, bias=False)
+        self.norm_out = RMSNorm(channels)
+        self.out = nn.Linear(channels, width, bias=False)
 
     def forward(self, z: Tensor, pair_mask: Tensor | None) -> Tensor:
         z = self.norm(z)
@@ -93,7 +93,9 @@ class PairformerBlock(nn.Module):
         self.drop_rows, self.drop_columns = (SharedDropout(config.dropout, dim=dim) for dim in (1, 2))
         directions: tuple[Direction, Direction] = ("outgoing", "incoming")
         self.multiply = nn.ModuleList(
-            TriangleMultiplication(pair, direction) for direction in directions if config.triangle_multiplication
+            TriangleMultiplication(pair, config.triangle_width or pair, direction)
+            for direction in directions
+            if config.triangle_multiplication
         )
         self.attend = nn.ModuleList(
             TriangleAttention(pair, config.pair_heads, direction)

@@ -88,24 +88,24 @@ def _product_for(x: Tensor) -> Callable[[Tensor, PairIndex, int], Tensor]:
 class SymmetricTriangleMultiplication(nn.Module):
     """t_ij = sum_k (a_ik c_jk + c_ik a_jk): the triangle update that keeps z_ij = z_ji."""
 
-    def __init__(self, width: int, gates: bool = True) -> None:
+    def __init__(self, width: int, channels: int, gates: bool = True) -> None:
         super().__init__()
         self.gates = gates
         self.norm = RMSNorm(width)
-        self.sides_and_gate = nn.Linear(width, (5 if gates else 2) * width, bias=False)
-        self.norm_out = RMSNorm(width)
-        self.out = nn.Linear(width, width, bias=False)
+        self.sides_and_gate = nn.Linear(width, 4 * channels + width if gates else 2 * channels, bias=False)
+        self.norm_out = RMSNorm(channels)
+        self.out = nn.Linear(channels, width, bias=False)
 
     def forward(self, z: Tensor, index: PairIndex, n_nodes: int, pair_mask: Tensor | None) -> Tensor:
-        normal, weight, width = self.norm(z), self.sides_and_gate.weight, z.shape[-1]
-        sides = functional.linear(normal, weight[: 2 * width])  # several products give contiguous results
+        normal, weight, both = self.norm(z), self.sides_and_gate.weight, 2 * self.out.in_features
+        sides = functional.linear(normal, weight[:both])  # several products give contiguous results
         if self.gates:
-            sides = sides * torch.sigmoid(functional.linear(normal, weight[2 * width : 4 * width]))
+            sides = sides * torch.sigmoid(functional.linear(normal, weight[both : 2 * both]))
         if pair_mask is not None:
             sides = sides * pair_mask
         update: Tensor = self.out(self.norm_out(_product_for(sides)(sides, index, n_nodes)))
         if self.gates:
-            update = update * torch.sigmoid(functional.linear(normal, weight[4 * width :]))
+            update = update * torch.sigmoid(functional.linear(normal, weight[2 * both :]))
         return update
 
 
@@ -146,7 +146,9 @@ class SymmetricBlock(nn.Module):
         super().__init__()
         pair, gates = config.pair_width, config.gates
         self.drop = SharedDropout(config.dropout, dim=1)
-        self.multiply = SymmetricTriangleMultiplication(pair, gates) if config.triangle_multiplication else None
+        self.multiply = None
+        if config.triangle_multiplication:
+            self.multiply = SymmetricTriangleMultiplication(pair, config.triangle_width or pair, gates)
         self.attend = SymmetricTriangleAttention(pair, config.pair_heads) if config.triangle_attention else None
         self.pair_transition = Transition(pair, config.transition, gates)
         self.single_stream = config.single_stream
