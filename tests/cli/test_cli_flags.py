@@ -63,6 +63,7 @@ FLAGS = {
     "list recipes": set(),
     "measure tags": SIMULATED | {"--score", "--cuts", "--at", "--pt", "--jets"},
     "measure transfer": SIMULATED | {"--btag"},
+    "measure prior": SIMULATED | {"--btag", "--model", "--of", "--reference"},
 }
 
 
@@ -185,7 +186,7 @@ def test_flags_as_arguments(flags, arguments):
 
 def test_every_flag_in_a_message_is_an_argument_in_python():
     functions = [getattr(pairton, name) for name in pairton.__all__ if name[0].islower()]
-    known = {field.name for field in fields(ReadOptions)} | {"like"}  # of `pairton export`
+    known = {field.name for field in fields(ReadOptions)} | {"like", "reference"}  # of verbs
     for function in (*functions, *TARGETS.values()):
         known |= set(inspect.signature(function).parameters)
     source = Path(pairton.__file__).parent

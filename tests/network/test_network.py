@@ -1,5 +1,7 @@
 """Networks: symmetries that hold by construction, padding, features, sub-layers against slow transcriptions."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch

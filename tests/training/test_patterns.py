@@ -121,6 +121,9 @@ def test_a_model_says_that_it_knows_patterns_and_is_read_back(trained):
     assert info.network["patterns"] is True
     assert info.outputs["patterns"] == ("pattern",)
     assert parse_info(info.to_dict(), "again") == info
+    true = np.concatenate([patterns_of(key.layout[0], group.truth) for key, group in events.groups.items()])
+    shares = np.bincount(true, minlength=len(PATTERNS)) / len(true)
+    assert list(info.data["patterns"]["ttbar_allhad"].values()) == pytest.approx(shares.tolist())
     nodes = events.groups[Key(0, (7,))].nodes()
     wanted = decode(load_model(out, engine="torch").predict, TTBAR, nodes, temperatures=info.temperatures)
     assert np.isfinite(wanted.pattern_probability).all()

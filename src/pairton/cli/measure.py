@@ -1,4 +1,4 @@
-"""`pairton measure`: tag efficiencies and transfer functions, from simulated events."""
+"""`pairton measure`: tag efficiencies and transfer functions from simulated events, and the mixture of data."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pairton.cli.options import (
     GroupedCommand,
     force_option,
     option,
+    parse_pairs,
     reading_options,
 )
 from pairton.errors import ConfigError
@@ -22,9 +23,10 @@ from pairton.errors import ConfigError
 __all__ = ["measure"]
 
 
-@click.group(short_help="Measure tag efficiencies or transfer functions on simulated events.")
+@click.group(short_help="Measure tag efficiencies, transfer functions or the mixture of data.")
 def measure() -> None:
-    """Measure the efficiencies of a tagger, or the transfer functions of a kinematic fit, on simulated events.
+    """Measure the efficiencies of a tagger or the transfer functions of a kinematic fit on simulation, or the
+    mixture of data.
 
     Example: pairton measure tags nano.root --score btagDeepFlavB -o mine.yaml
     """
@@ -126,6 +128,58 @@ def transfer(files: tuple[str, ...], output: str | None, force: bool, reading: d
     _check_output(output, force)
     found = measure_transfer(list(files), **reading)
     _write(output, settings_text(found), found.about, "--model")
+
+
+@measure.command(cls=GroupedCommand, short_help="What data are a mixture of, for --prior.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@option(PHYSICS, "--model", metavar="MODEL", help="Name or path of a model. [that of the topology]")
+@option(
+    PHYSICS,
+    "--of",
+    type=click.Choice(("patterns", "nothing", "topology")),
+    default="patterns",
+    show_default=True,
+    help="Fit every pattern; nothing, against all others; or each topology of a mixture.",
+)
+@option(
+    PHYSICS,
+    "--reference",
+    multiple=True,
+    metavar="[TOPOLOGY=]FILE",
+    help="Labelled simulation of any mixture, with the selection of the data. [the data are like the training]",
+)
+@option(OUTPUT, "-o", "--output", metavar="PRIOR", help="File to write: .yaml. Without it, the prior is printed.")
+@force_option
+@reading_options("keep")
+def prior(
+    files: tuple[str, ...],
+    model: str | None,
+    of: str,
+    reference: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    reading: dict[str, Any],
+) -> None:
+    """Fit how frequent each pattern of particles is in FILE..., which need no labels.
+
+    The probabilities of a model hold for the mixture of its training; --prior PRIOR makes them hold for the data.
+    Errors are from 50 bootstrap samples.
+
+    \b
+    Example: pairton measure prior data.root -o mine.yaml
+             pairton reconstruct data.root -o out.parquet --prior mine.yaml
+    """
+    from pairton.measuring.prior_measurement import measure_prior, prior_text
+
+    _check_output(output, force)
+    simulated: Any = list(reference) or None
+    if of == "topology" and reference:
+        simulated = parse_pairs("reference", reference, str, "ttbar_allhad=FILE")
+    found = measure_prior(list(files), model, of=of, reference=simulated, **reading)
+    rows = zip(found.names, found.fraction, found.error, found.training, strict=True)
+    lines = [f"{name}: {share:.4f} ± {error:.4f} (training {known:.4f})" for name, share, error, known in rows]
+    about = [f"fractions of patterns in {found.events} events, fitted with {found.model}:", *lines]
+    _write(output, prior_text(found), "\n".join(about), "--prior")
 
 
 def _check_output(output: str | None, force: bool) -> None:

@@ -243,14 +243,24 @@ def answer_options(command: Command) -> Command:
         if len(kinds) > 1:
             raise ConfigError(f"answer {answer!r}: choose one of {' and '.join(kinds)}")
         question = {"answer": kinds[0] if kinds else "event", "allow_absent": ABSENT in words}
-        return command(*args, **question, prior=parse_pairs("prior", prior, float, "nothing=5"), **rest)
+        files = [entry for entry in prior if entry.endswith((".yaml", ".yml"))]
+        if files:
+            from pairton.reconstruction.run_settings import read_prior
+
+            if len(prior) > 1:
+                raise ConfigError(f"--prior {files[0]}: give this file alone, or factors")
+            factors = read_prior(files[0])
+        else:
+            factors = parse_pairs("prior", prior, float, "nothing=5")
+        return command(*args, **question, prior=factors, **rest)
 
     wrapper = option(
         PHYSICS,
         "--prior",
         multiple=True,
         metavar="PATTERN=FACTOR,…",
-        help="How much more frequent a pattern is than in training, as in nothing=5 or incomplete=0.",
+        help="How much more frequent a pattern is than in training, as in nothing=5 or incomplete=0; or a file of "
+        "`pairton measure prior`.",
     )(wrapper)
     return option(  # type: ignore[return-value]  # the keywords differ, the command is the same to click
         PHYSICS,

@@ -76,7 +76,7 @@ def evaluate(
     leptons: str | None = None,
     answer: str = "event",
     allow_absent: bool = False,
-    prior: Mapping[str, float] | None = None,
+    prior: Mapping[str, float] | str | Path | None = None,
     use_weights: bool = True,
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pairton._common.configuration import read_yaml
 from pairton.decoding import DECODINGS, Question, get_decoding
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
@@ -15,7 +17,7 @@ from pairton.topology import Selection, Topology, builtin_topologies, load_topol
 if TYPE_CHECKING:
     from pairton.models.model import Model
 
-__all__ = ["DEFAULT_SETTINGS", "RunSettings", "hypotheses", "knows_missing", "own_selection"]
+__all__ = ["DEFAULT_SETTINGS", "RunSettings", "hypotheses", "knows_missing", "own_selection", "read_prior"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,12 @@ class RunSettings:
         cuts: bool | Bounds = True,
         jets: str | None = None,
         leptons: str | None = None,
-        prior: Mapping[str, float] | None = None,
+        prior: Mapping[str, float] | str | Path | None = None,
         **settings: Any,
     ) -> RunSettings:
         """The settings from arguments of `pairton.reconstruct`."""
-        return cls(cuts=user_cuts(jets, leptons, cuts), prior=prior or {}, **settings)
+        factors = read_prior(prior) if isinstance(prior, str | Path) else prior or {}
+        return cls(cuts=user_cuts(jets, leptons, cuts), prior=factors, **settings)
 
     @property
     def question(self) -> Question:
@@ -114,6 +117,17 @@ def own_selection(model: Model, topology: Topology | None) -> Selection:
     tree = topology or model.topology
     named = load_topology(tree.name) if tree.name in builtin_topologies() else tree
     return named.selection if same_tree(named, tree) else tree.selection
+
+
+def read_prior(path: str | Path) -> dict[str, float]:
+    """The factors in a file of `pairton measure prior`."""
+    raw = read_yaml(path)
+    factors = raw.get("prior") if isinstance(raw, Mapping) else None
+    if not isinstance(factors, Mapping):
+        raise ConfigError(
+            f"{path} has no prior: make one with `pairton measure prior`, or give factors as in nothing=5"
+        )
+    return {str(name): factor for name, factor in factors.items()}
 
 
 def knows_missing(model: Model, decoding: str) -> bool:

@@ -61,7 +61,7 @@ def reconstruct(
     btag: TagTable | str | os.PathLike[str] | None = None,
     answer: str = "event",
     allow_absent: bool = False,
-    prior: Mapping[str, float] | None = None,
+    prior: Mapping[str, float] | str | Path | None = None,
     best: int = 0,
     truth: bool = False,
     variations: Any = None,
@@ -89,7 +89,8 @@ def reconstruct(
             file also "TAGGER:CUT", or "none".
         answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
         allow_absent: Leave out particles that are probably absent. For models that know missing particles.
-        prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
+        prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}, or a file of
+            `pairton measure prior`. For the same models.
         best: List this many of the most probable assignments: the columns `best_probability` and `best_…`.
         truth: Compare the labels of the events with the answers: the columns `true_…` and `…_truth`.
         variations: The same jets with other calibrations, by name, or mappings of kinds to such objects. Kinds

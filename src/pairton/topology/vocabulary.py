@@ -186,7 +186,8 @@ t -> W b): train one with `pairton train ttbar_allhad --topology tth_allhad --in
     unknown = [text for name, text in ours.items() if text not in (theirs.get(name), resolved.get(name))]
     remedy = f"train one with `pairton train ttbar_allhad --topology {tree.name} --init {model} --data FILES`"
     if unknown:
-        hint = nearest(unknown[0].split(" ")[0], theirs)
+        name = unknown[0].split(" ")[0]
+        hint = "" if name in theirs else nearest(name, theirs)
         raise ModelError(
             f"the model {model} does not know {', '.join(unknown)} of {tree.name} (it knows "
             f"{', '.join(theirs.values())}{hint}): {remedy}"
