@@ -168,6 +168,12 @@ def test_a_tree_that_was_not_in_the_training(trained, tmp_path):
     strange = parse_topology({"name": "x", "event": ["Z"], "particles": {"Z": ["b", "b"]}})
     with pytest.raises(ModelError, match=r"does not know Z -> b b of x \(it knows H -> b b\): train one with"):
         pairton.load_model(folder / "model", topology=strange)
+    many = parse_topology({**TWO, "name": "many", "event": ["H"] * 12})
+    with (
+        pytest.warns(pairton.errors.PairtonWarning, match="not trained on many"),
+        pytest.raises(ModelError, match="many has 24 slots of one kind, but sums over all its"),
+    ):
+        pairton.reconstruct(events.replace(topology=many, truth=None), str(folder / "model"))
 
 
 def test_recipes_of_mixtures():
