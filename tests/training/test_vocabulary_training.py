@@ -24,19 +24,17 @@ pytest.importorskip("lightning.fabric")
 
 from pairton.export import export_model  # noqa: E402
 from pairton.training import load_recipe, loop, parse_recipe, train  # noqa: E402
+from random_objects import TRIANGLES  # noqa: E402
 
 ONE = {"name": "one", "event": ["H"], "particles": {"H": ["b", "b"]}}
 TWO = {"name": "two", "event": ["H", "H"], "particles": {"H": ["b", "b"]}}
 RECIPE = {
-    "network": {
-        "architecture": "symmetric", "blocks": 1, "pair_width": 16, "tokens": False, "patterns": "presence",
-        "single_stream": False, "triangle_attention": False, "edges_from": "pair", "dropout": 0.0,
-    },
+    "network": TRIANGLES | {"patterns": "presence"},
     "loss": {"event_likelihood": 1, "masked_edges": 0, "mixture": True},
     "data": {"events": "all", "train_fraction": 0.6, "validation_fraction": 0.2},
     "optimiser": {"steps": 50, "batch": 64, "learning_rate": 1e-2, "ema": 0},
     "run": {"accelerator": "cpu", "validate_every": 50, "save_every": 50, "log_every": 30},
-}  # fmt: skip
+}
 
 
 def some_events(topology, hard, count=240, n_jets=5):
@@ -226,7 +224,7 @@ def test_a_network_of_topologies_with_different_kinds(trained, tmp_path):
         writer.write(leptonic_events(tree))
     raw = {**RECIPE, "topologies": [str(tmp_path / "leptonic.yaml"), TWO], "loss": {"event_likelihood": 1}}
     raw["inputs"] = {"jet": ["btag", {"field": "cut_pt", "offset": 25, "scale": 5}]}
-    raw |= {"optimiser": {**RECIPE["optimiser"], "steps": 30}, "run": {**RECIPE["run"], "save_every": 10}}
+    raw |= {"optimiser": {**RECIPE["optimiser"], "steps": 12}, "run": {**RECIPE["run"], "save_every": 4}}
     files = [tmp_path / "leptonic.h5", folder / "two.h5"]
     whole = train(parse_recipe(raw), files, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
