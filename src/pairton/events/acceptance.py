@@ -18,7 +18,8 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Bounds, Domain, as_cuts, used_cuts
 from pairton.events.events import Events
-from pairton.events.inputs import CUTS, EVIDENCE, Inputs
+from pairton.events.inputs import CUTS, EVIDENCE, LARGE_EVIDENCE, Inputs
+from pairton.events.large_tags import with_large_evidence
 from pairton.events.nodes import MOST_OBJECTS, Nodes, Status
 from pairton.events.objects import is_physical
 from pairton.events.tags import ensure_evidence
@@ -181,6 +182,8 @@ def _features(
     objects = events.objects[kind]
     if kind == JET and not set(columns).isdisjoint(EVIDENCE):
         objects = ensure_evidence(events).jets
+    if not set(columns).isdisjoint(LARGE_EVIDENCE):
+        objects = with_large_evidence(objects, events.metadata)
     if not set(columns) <= set(ak.fields(objects)) and not set(columns).isdisjoint(CUTS):
         objects = _with_cuts(events, kind, objects, used, cuts)
     missing = [name for name in columns if name not in ak.fields(objects)]

@@ -18,17 +18,18 @@ from pairton.errors import ConfigError
 from pairton.topology import Topology
 from pairton.topology.kinds import KINDS
 
-__all__ = ["COMPUTED", "CUTS", "EVIDENCE", "MOMENTUM", "Input", "Inputs"]
+__all__ = ["COMPUTED", "CUTS", "EVIDENCE", "LARGE_EVIDENCE", "MOMENTUM", "Input", "Inputs"]
 
 MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
 # log: log(1 + x), for x >= 0; normalize: to mean 0 and standard deviation 1 in the training events
 Transform = Literal["none", "log", "normalize", "log_normalize"]
 EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets, computed in `pairton.events.tags`
+LARGE_EVIDENCE = ("top_evidence", "wz_evidence", "hbb_evidence")  # of large jets: `pairton.events.large_tags`
 CUTS = (
     "cut_pt",
     "cut_abs_eta",
 )  # fields of any kind, the cuts that its objects passed: `pairton.events.acceptance`
-COMPUTED = (*EVIDENCE, *CUTS)
+COMPUTED = (*EVIDENCE, *LARGE_EVIDENCE, *CUTS)
 
 
 @dataclass(frozen=True)

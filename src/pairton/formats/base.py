@@ -16,7 +16,8 @@ import numpy as np
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
 from pairton.events import Events
 from pairton.events.event_checks import MARKS
-from pairton.events.inputs import CUTS, EVIDENCE
+from pairton.events.inputs import CUTS, EVIDENCE, LARGE_EVIDENCE
+from pairton.events.large_tags import score_fields
 from pairton.formats.column_files import DEFAULT_CHUNK
 from pairton.formats.columns import FLAVOURS, Wanted
 from pairton.formats.expressions import NONE, Expression
@@ -26,7 +27,7 @@ from pairton.formats.truth import BadLabels
 from pairton.formats.variations import parse_variations
 from pairton.formats.writing import KEY, EventWriter, Stored
 from pairton.topology import JET, Topology, collection_name, load_topology
-from pairton.topology.kinds import KINDS
+from pairton.topology.kinds import FATJET, KINDS
 
 __all__ = ["Format", "ReadOptions", "Source", "check_chunk", "damage"]
 
@@ -116,7 +117,11 @@ class ReadOptions:
         fields = [name for name in fields if name not in CUTS]  # computed
         fields = ["btag" if name in EVIDENCE and kind == JET else name for name in fields]  # evidence needs btag
         more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
-        known = [*KINDS[kind].fields, *((stored or {}).get(kind, ()) if self.fields is None else ())]
+        scores = (
+            score_fields() if kind == FATJET else ()
+        )  # the evidence of large jets comes from those in the file
+        fields = [name for name in fields if name not in LARGE_EVIDENCE]
+        known = [*KINDS[kind].fields, *scores, *((stored or {}).get(kind, ()) if self.fields is None else ())]
         known = [name for name in known if name not in MARKS]
         return Wanted(kind, tuple(dict.fromkeys([*fields, *more])), tuple(dict.fromkeys(known)), given)
 

@@ -37,7 +37,10 @@ NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "btag": (("btag",), ("bTag",)),
     "flavour": (("flavour",), ("flavor",)),
     "pdgid": (("pdgid",), ("pdgId",)),
+    "tau21": (("tau21",), ("tau2", "tau1"), ("Tau2_wta", "Tau1_wta")),
+    "tau32": (("tau32",), ("tau3", "tau2"), ("Tau3_wta", "Tau2_wta")),
 }
+RATIOS = ("tau21", "tau32")
 TRANSVERSE_PT = (("pt",), ("met",), ("",))  # pt of missing energy; "": a column with the name of the kind
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -154,9 +157,18 @@ def _field_text(name: str, parts: tuple[str, ...]) -> str:
     return name if parts == (name,) else f"{name} ({' + '.join(parts)})"
 
 
-def combined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Compute a field from its columns: a single one, or the sine and cosine of an angle."""
-    return parts[0] if len(parts) == 1 else np.arctan2(*parts)
+def combined(name: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Compute a field from its columns: a single one, the sine and cosine of an angle, or a ratio.
+
+    >>> combined("tau21", [np.array([0.2, 0.1]), np.array([0.4, 0.0])]).tolist()
+    [0.5, 0.0]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if name not in RATIOS:
+        return np.asarray(np.arctan2(*parts))
+    above, below = (np.asarray(part, dtype=np.float64) for part in parts)
+    return np.asarray(np.divide(above, below, out=np.zeros(len(above)), where=below > 0))
 
 
 def shown(columns: Iterable[str], like: str = "") -> str:

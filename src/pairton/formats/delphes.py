@@ -14,17 +14,20 @@ from pairton.errors import ConfigError
 from pairton.events.matching import is_one_of
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.column_files import Table
+from pairton.formats.columns import combined
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
-from pairton.formats.flat_objects import Chunk, flat_fields
+from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
 from pairton.formats.lepton_selection import OVERLAP_SETTINGS
 from pairton.formats.root_files import RootFile
 from pairton.formats.taggers import Tagger
 from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
 from pairton.topology import JET
+from pairton.topology.kinds import FATJET
 
 __all__ = ["FORMATS", "Delphes", "DelphesSource"]
 
 TREE = "Delphes"
+TAU = "FatJet.Tau[5]"  # N-subjettiness for N from 1 to 5
 RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
 HARD = (22, 23, 3)  # status of the hard process: 22 and 23 in Pythia 8, 3 in Pythia 6 and Herwig 6
 INCOMING, RESONANCE = 21, 22  # status of incoming partons and of resonances in Pythia 8
@@ -38,6 +41,7 @@ COLLECTIONS: Collections = {
     "muon": (("Muon.",),),
     "lepton": (("Electron.", "Muon."),),
     "photon": (("Photon.",),),
+    FATJET: (("FatJet.",),),
     "met": (("MissingET.",),),
 }
 
@@ -79,8 +83,17 @@ class DelphesSource(ExperimentSource):
             self.metadata |= {"btag": self.tagging}
             self.tagging += f" ({btag.table.name})" if btag.table else ""
 
+    def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
+        found = super().read_kind(rows, kind)
+        if kind == FATJET and TAU in self.tree:
+            tau = np.asarray(ak.flatten(rows[TAU], axis=1), dtype=np.float64)  # (jets, 5)
+            for name, above in (("tau21", 1), ("tau32", 2)):
+                found.fields[name] = combined(name, [tau[:, above], tau[:, above - 1]])
+        return found
+
     def more_columns(self) -> Sequence[str]:
         tags = [self.tag_column] if self.tagger.field else []
+        tags += [TAU] if FATJET in self.topology.kinds and TAU in self.tree else []
         return [*tags, *(name for name in (self.weight, self.number) if name in self.tree)]
 
     def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:

@@ -18,6 +18,7 @@ from pairton.topology import JET, collection_name
 
 __all__ = ["Chunk", "FlatObjects", "Padded", "flat_fields", "merged"]
 
+MASSES = ("msoftdrop",)  # further fields in units of momenta
 BLOCK = 32_768  # objects whose energies are computed at once, so that intermediate results stay in the cache
 
 Bools = npt.NDArray[np.bool_]
@@ -88,7 +89,9 @@ class FlatObjects:
         cls, padded: Padded, chosen: Mapping[str, Sequence[Any]], read: Callable[[Any], Flat]
     ) -> FlatObjects:
         """chosen: field -> what it is computed from; read: function from that to a padded column (n, width)."""
-        fields = {name: combined([padded.take(read(part)) for part in parts]) for name, parts in chosen.items()}
+        fields = {
+            name: combined(name, [padded.take(read(part)) for part in parts]) for name, parts in chosen.items()
+        }
         return cls(padded.counts, fields, padded)
 
     def __len__(self) -> int:
@@ -135,6 +138,7 @@ class FlatObjects:
             pt = pt / scale
             energy = None if energy is None else energy / scale
             mass = None if mass is None else mass / scale
+            found |= {name: found[name] / scale for name in MASSES if name in found}
         eta = np.zeros(len(pt), dtype=np.float32) if eta is None else eta
         if energy is None:
             mass = np.zeros(len(pt), dtype=np.float32) if mass is None else mass
@@ -259,6 +263,6 @@ def flat_fields(chunk: Chunk, chosen: Chosen, kind: str = JET, like: Ints | None
                     "other columns with --map"
                 )
             values.append(numbers)
-        flat[field_name] = combined(values)
+        flat[field_name] = combined(field_name, values)
     assert counts is not None
     return FlatObjects(counts, flat)

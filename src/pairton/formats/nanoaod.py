@@ -33,6 +33,7 @@ COLLECTIONS: Collections = {
     "lepton": (("Electron_", "Muon_"),),
     "photon": (("Photon_",),),
     "tau": (("Tau_",),),
+    "fatjet": (("FatJet_",),),
     "met": (("PuppiMET_",), ("MET_",), ("PFMET_",)),
 }
 FLAVOURS = (  # tight leptons, as in analyses of one lepton and jets; the ID of electrons includes isolation

@@ -25,11 +25,16 @@ from pairton.formats.taggers import Scores
 from pairton.formats.truth import TRUTH_SETTINGS, GenRecord
 from pairton.formats.variations import choice
 from pairton.topology import JET
+from pairton.topology.kinds import FATJET
 
 __all__ = ["FORMATS", "Physlite"]
 
 TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> separator of container and variable
 JETS = "AnalysisJetsAuxDyn"
+LARGE_JETS = "AnalysisLargeRJetsAuxDyn"  # groomed with soft drop
+# probabilities of GN2X, and their weights in the background of an H to bb
+GN2X = {"GN2Xv01_phbb": 0.0, "GN2Xv01_phcc": 0.02, "GN2Xv01_ptop": 0.25, "GN2Xv01_pqcd": 0.73}
+GN2X_SCORE = "gn2x_hbb"
 TAGS = "BTagging_AntiKt4EMPFlowAuxDyn"
 INFO = "EventInfoAuxDyn"
 CONTAINERS = {  # of kinds other than jets; missing energy is computed from the other objects
@@ -38,6 +43,7 @@ CONTAINERS = {  # of kinds other than jets; missing energy is computed from the 
     "lepton": ("AnalysisElectronsAuxDyn", "AnalysisMuonsAuxDyn"),
     "photon": ("AnalysisPhotonsAuxDyn",),
     "tau": ("AnalysisTauJetsAuxDyn",),
+    FATJET: (LARGE_JETS,),
 }
 TRACKS = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"  # prefix of the track isolation
 # tight electrons and medium muons with the isolation `Tight_VarRad`; the first possible one. Two bits of the
@@ -112,7 +118,11 @@ class PhysliteSource(ExperimentSource):
     scale = 1000.0
     units = "MeV"
     truth_rows = DEFAULT_CHUNK
-    field_names: ClassVar[dict[str, str]] = {"mass": "m", "flavour": "HadronConeExclTruthLabelID"}
+    field_names: ClassVar[dict[str, str]] = {
+        "mass": "m",
+        "msoftdrop": "m",
+        "flavour": "HadronConeExclTruthLabelID",
+    }
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.mark = ":" if tree.is_rntuple else "."
@@ -160,6 +170,8 @@ class PhysliteSource(ExperimentSource):
         self.soft: SoftTerms | None = None
         if {JET, "met"} <= set(options.topology.kinds) and "met.pt" not in options.map:
             self.soft = SoftTerms.find(tree, self.mark)
+        large = [f"{LARGE_JETS}{self.mark}{name}" for name in GN2X]
+        self._large_tags = large if FATJET in options.topology.kinds and all(c in tree for c in large) else []
         containers = {JET: (JETS,), **CONTAINERS}
         super().__init__(
             tree, options, {kind: (tuple(name + self.mark for name in each),) for kind, each in containers.items()}
@@ -181,7 +193,13 @@ class PhysliteSource(ExperimentSource):
 
     def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
         if kind != "met" or self.soft is None:
-            return super().read_kind(rows, kind)
+            found = super().read_kind(rows, kind)
+            if kind == FATJET and self._large_tags:
+                parts = np.array([rows.flat(column, found.counts) for column in self._large_tags])
+                weights = np.array([*GN2X.values()])
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    found.fields[GN2X_SCORE] = np.log(parts[0] / (weights @ parts))
+            return found
         jets = super().read_kind(rows, JET)
         if (passes := self._passes_jvt(rows, jets)) is not None:
             jets.keep(passes)
@@ -209,6 +227,7 @@ class PhysliteSource(ExperimentSource):
         return [
             *self._tag_columns,
             *self._links,
+            *self._large_tags,
             *(self.soft.columns if self.soft is not None else []),
             *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
             *self.info.values(),

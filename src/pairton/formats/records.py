@@ -203,7 +203,9 @@ class _AuthorsSource(Hdf5Source):
 
     def read_kind(self, rows: range, kind: str) -> FlatObjects:
         jets, at = self._of_jets(self._jets, rows), self._names.index
-        fields = {name: combined([jets[:, at(one)] for one in parts]) for name, parts in self._fields.items()}
+        fields = {
+            name: combined(name, [jets[:, at(one)] for one in parts]) for name, parts in self._fields.items()
+        }
         return FlatObjects(np.diff(self._first[rows.start : rows.stop + 1]), fields)
 
     def read_truth(

@@ -25,7 +25,8 @@ from pairton.decoding import Decoded, Outputs, decode, get_decoding
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import Accepted, accept
-from pairton.events.inputs import EVIDENCE
+from pairton.events.inputs import EVIDENCE, LARGE_EVIDENCE
+from pairton.events.large_tags import large_tag_caveat
 from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import ensure_evidence, tag_caveat
@@ -121,6 +122,9 @@ class Assigner:
         if settings and self._first("detector"):
             _warn(transfer_caveat(settings, events.metadata))
         inputs = self.model.inputs
+        for kind in inputs.kinds:
+            if not set(LARGE_EVIDENCE).isdisjoint(inputs.fields(kind)) and self._first(f"evidence of {kind}"):
+                _warn(large_tag_caveat(events, kind))
         if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
             return events
         found = ensure_evidence(events)

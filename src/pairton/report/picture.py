@@ -194,11 +194,22 @@ def _object(axes: Axes, item: Item, shape: str) -> list[Artist]:
     artists: list[Artist] = [
         axes.scatter(item.eta, item.phi, s=_area(item), marker=MARKERS[shape], facecolor=face, **edge)
     ]
+    look: dict[str, Any] = {"edgecolor": INK if item.used else GREY, "linewidth": 1.2, "zorder": 1.5}
+    artists += _circles(axes, item, fill=False, linestyle="-" if item.used else ":", **look)
     if item.used:
         inside: dict[str, Any] = {"xytext": (0, -3 if shape == "triangle" else 0), "textcoords": "offset points"}
         text: dict[str, Any] = {"fontsize": 10, "zorder": 4, "color": "white" if item.tagged else INK}
         artists.append(axes.annotate(item.short, (item.eta, item.phi), **text, **inside, **NAME))
     return artists
+
+
+def _circles(axes: Axes, item: Item, **style: Any) -> list[Artist]:
+    """A large jet with its radius, also where it crosses the seam of phi."""
+    from matplotlib.patches import Ellipse
+
+    size = 2 * KINDS[item.kind].radius
+    seen = [item.phi + turn for turn in (0, -2 * np.pi, 2 * np.pi) if abs(item.phi + turn) < BEYOND + size / 2]
+    return [axes.add_patch(Ellipse((item.eta, phi), size, size, **style)) for phi in seen] if size else []
 
 
 def _arrow(axes: Axes, item: Item, reach: float) -> list[Artist]:
@@ -230,6 +241,7 @@ def _edges(axes: Axes, record: EventRecord, shown: Shown, **style: Any) -> list[
 
 
 def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> list[Artist]:
+    from matplotlib.colors import to_rgba
     from matplotlib.patches import Polygon
 
     leaf = record.topology.height(shown.type) == 0
@@ -238,6 +250,8 @@ def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> lis
     if len(shown.objects) == 3:  # with more objects, edges alone are clearer
         areas = [Polygon(place, facecolor=colour, alpha=0.13, zorder=1) for place in _copies(record, shown)]
         artists += [axes.add_patch(area) for area in areas]
+    for item in (record.objects[k] for k in shown.objects):
+        artists += _circles(axes, item, facecolor=to_rgba(colour, 0.13), edgecolor=colour, linewidth=3.6, zorder=1)
     return artists + _edges(axes, record, shown, color=colour, zorder=2, **look)
 
 
@@ -251,7 +265,8 @@ def _names(axes: Axes, record: EventRecord, particles: list[Shown], colours: dic
     ]
     answer = {_layer(record, "n", shown) for shown in record.answer}
     for shown in sorted(particles, key=lambda shown: _layer(record, "n", shown) not in answer):
-        if len(shown.objects) < 2 or not shown.label:
+        merged = any(KINDS[record.objects[k].kind].radius for k in shown.objects)
+        if (len(shown.objects) < 2 and not merged) or not shown.label:
             continue
         middle = _copies(record, shown)[0].mean(axis=0)
         middle[1] = np.arctan2(np.sin(middle[1]), np.cos(middle[1]))

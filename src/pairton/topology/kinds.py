@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from pairton._common.configuration import register
 
-__all__ = ["JET", "KINDS", "LEPTONS", "Kind", "collection_name", "counted", "register_kind"]
+__all__ = ["FATJET", "JET", "KINDS", "LEPTONS", "Kind", "collection_name", "counted", "register_kind"]
 
 JET = "jet"  # the default kind of a product
+FATJET = "fatjet"  # large jets
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ for _kind in (
     Kind("electron", lepton=True, massless=True, code=11, fields=("charge",), overlap=0.4),
     Kind("muon", lepton=True, massless=True, code=13, fields=("charge",), overlap=0.4),
     Kind("tau", fields=("charge",)),
-    Kind("fatjet", fields=("msoftdrop", "tau21", "tau32"), match_radius=1.0, radius=1.0),
+    Kind(FATJET, fields=("msoftdrop", "tau21", "tau32"), match_radius=1.0, radius=1.0),
     Kind("photon", massless=True),
     Kind("met", plural="met", transverse=True, massless=True),
 ):
