@@ -33,7 +33,7 @@ def labelled(n=4000, seed=1, weights=None):
         "phi": rng.uniform(-3, 3, shape),
         "mass": np.full(shape, 5.0),
         "btag": (flat[2] < card.efficiency(flat[0], flat[1])).reshape(shape),
-        "score": card.score(flat[0], flat[2]).reshape(shape),
+        "score": card.points.score(flat[0], flat[2]).reshape(shape),
         "flavour": CODES[flavour],
     }
     jets = make_jets(**{name: ak.from_regular(ak.Array(values.astype(float))) for name, values in fields.items()})

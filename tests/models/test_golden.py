@@ -14,7 +14,8 @@ from safetensors.numpy import load_file, save_file
 
 import pairton.models
 from pairton.events.nodes import Nodes
-from pairton.models.model import Model, load_model
+from pairton.models.engines import OnnxEngine
+from pairton.models.model import load_model
 
 FOLDER = Path(pairton.models.__file__).parent
 MODELS = sorted(path.parent.name for path in FOLDER.glob("*/model.onnx"))
@@ -44,7 +45,7 @@ def test_onnx_runtime_alone_gives_the_golden_outputs(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_engines_give_the_golden_outputs(name, engine):
     nodes, tokens, outputs = golden(name)
-    found = load_model(name, engine=engine, threads=1).predict(nodes, tokens)
+    found = load_model(name, engine=engine, threads=1).engine(nodes, tokens)
     assert set(found) == set(outputs)
     for key, output in outputs.items():
         np.testing.assert_allclose(found[key], output, rtol=1e-4, atol=1e-4, err_msg=key)
@@ -55,10 +56,11 @@ def record(name):
     from pairton.generator.production import run_chunk
     from pairton.generator.settings import make_settings
 
-    model, seen, predict = load_model(name, engine="onnx", threads=1), [], Model.predict
-    events, _ = run_chunk(make_settings(model.topology.name, 100, keep="selected"), 0, 100)
+    model, seen, run = load_model(name, threads=1), [], OnnxEngine.__call__
+    tree = max(model.topology.trees, key=lambda tree: len(tree.kinds))  # of a network of particles
+    events, _ = run_chunk(make_settings(tree.name, 100, keep="selected"), 0, 100)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Model, "predict", lambda self, *given: (seen.append(given), predict(self, *given))[1])
+        patch.setattr(OnnxEngine, "__call__", lambda self, *given: (seen.append(given), run(self, *given))[1])
         reconstruct(events, model)
     # the most objects among batches that are large enough, in the last step; in the first event one jet fewer
     batches = [(nodes, tokens) for nodes, tokens, *_ in reversed(seen) if len(nodes) >= EVENTS]
@@ -69,7 +71,7 @@ def record(name):
     inputs = {kind: np.array(values) for kind, values in nodes.values.items()}
     inputs["jet"][0, -1] = 0
     given = {} if not model.info.takes_tokens else {"tokens": tokens[:EVENTS]}
-    outputs = model.predict(Nodes(inputs, masks), given.get("tokens"))
+    outputs = model.engine(Nodes(inputs, masks), given.get("tokens"))
     tensors = inputs | {f"{kind}_mask": mask for kind, mask in masks.items()} | given | outputs
     save_file(
         {key: np.ascontiguousarray(one) for key, one in tensors.items()}, FOLDER / name / "golden.safetensors"

@@ -20,20 +20,28 @@ from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
 
 NONE = (
-    "there is no built-in model for the topology hh4b: train one with `pairton train`, give another with --model"
+    "there is no built-in model for the topology pairs: train one with `pairton train`, give another with --model"
 )
 
 
 @pytest.fixture
-def four_bottoms(tmp_path, decays):
-    """Events of hh4b, for which there is no model, in SPANet's layout."""
-    topology = load_topology("hh4b")
+def pairs(tmp_path):
+    """The file of a topology of which no model knows the particle."""
+    path = tmp_path / "pairs.yaml"
+    path.write_text("{name: pairs, event: [S, S], particles: {S: [q, q]}}")
+    return path
+
+
+@pytest.fixture
+def of_pairs(tmp_path, decays, pairs):
+    """Events of that topology, in SPANet's layout."""
+    topology = load_topology(pairs)
     events = decays(40, seed=2)
     truth = np.tile(np.arange(4), (40, 1))
-    writer = create(tmp_path / "hh.h5", topology, {}, None)
+    writer = create(tmp_path / "in.h5", topology, {}, None)
     writer.write(Events(events.jets, topology, truth=truth))
     writer.close()
-    return tmp_path / "hh.h5"
+    return tmp_path / "in.h5"
 
 
 def test_a_tree_under_another_name_has_the_model_of_that_tree():
@@ -41,13 +49,13 @@ def test_a_tree_under_another_name_has_the_model_of_that_tree():
     assert model_for(parse_topology(raw)) == "ttbar_semilep"
 
 
-def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path, refused):
+def test_a_topology_without_a_model_is_said_to_have_none(of_pairs, pairs, tmp_path, refused):
     with pytest.raises(ModelError, match=NONE):
-        Run(four_bottoms)
-    said = refused("reconstruct", four_bottoms, "--topology", "hh4b", "-o", tmp_path / "out.parquet")
+        Run(of_pairs)
+    said = refused("reconstruct", of_pairs, "--topology", pairs, "-o", tmp_path / "out.parquet")
     assert said.startswith(f"pairton: {NONE}")
     with pytest.raises(ModelError, match=NONE):
-        evaluate(four_bottoms)
+        evaluate(of_pairs)
 
 
 def test_a_model_may_be_given_as_a_path(tmp_path):
@@ -66,16 +74,16 @@ def test_a_model_may_be_given_as_a_path(tmp_path):
     assert display_event(events, 0, model).record == display_event(events, 0, str(model)).record
 
 
-def test_a_baseline_needs_no_model(four_bottoms):
+def test_a_baseline_needs_no_model(of_pairs, pairs):
     with pytest.warns(PairtonWarning, match=f"{NONE}.*; only random is evaluated"):
-        result = evaluate(four_bottoms, topology="hh4b", baselines=["random"])
+        result = evaluate(of_pairs, topology=pairs, baselines=["random"])
     assert [method.name for method in result.methods] == ["random"]
 
 
-def test_evaluate_follows_the_topology_of_files(four_bottoms):
-    """A name of a topology chooses its model, as on the command line."""
-    with pytest.raises(ModelError, match="tttt_allhad"):
-        evaluate(four_bottoms, topology="tttt_allhad")
+def test_a_tree_of_known_particles_is_answered_by_the_network_of_particles():
+    raw = {"name": "ttw", "event": ["t", "t", "W"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}}
+    assert model_for(parse_topology(raw)) == "any"
+    assert model_for(load_topology("zh")) == "any"
 
 
 def test_labels_choose_the_model_and_it_is_said(tmp_path, run, refused):
