@@ -218,6 +218,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a
 import pairton.reconstruction.assigner, pairton.reconstruction.writers
 pairton.reconstruction.assigner.windows.__defaults__ = (20,)
 pairton.reconstruction.writers.ROWS = 20
+sys.path.append({makers!r})
 spec = importlib.util.spec_from_file_location("shared", {conftest!r})
 shared = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(shared)
@@ -247,9 +248,9 @@ main(["reconstruct", {source!r}, "-o", {target!r}, "--force"])
 def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
     source, target = write_events(crowd, tmp_path / "in.h5"), tmp_path / f"out{suffix}"
     target.write_text("an earlier result")
-    script = textwrap.dedent(SLOW).format(
-        conftest=str(Path(__file__).parents[1] / "conftest.py"), source=str(source), target=str(target)
-    )
+    tests = Path(__file__).parents[1]
+    places = {"conftest": tests / "conftest.py", "makers": tests / "makers", "source": source, "target": target}
+    script = textwrap.dedent(SLOW).format(**{name: str(path) for name, path in places.items()})
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline().strip() == b"halfway"
     os.kill(process.pid, getattr(signal, signal_name))
