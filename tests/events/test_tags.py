@@ -165,7 +165,7 @@ def test_tables_of_the_generator_are_its_card():
         points = load_table("generator_points").efficiencies[k, 0]
         np.testing.assert_allclose(points, card.working_points[k], rtol=1e-4)
         score = load_table("generator_score")
-        cuts = card.score(np.full(len(score.cuts), k), score.efficiencies[k, 0])  # which this share exceeds
+        cuts = card.points.score(np.full(len(score.cuts), k), score.efficiencies[k, 0])  # which this share exceeds
         np.testing.assert_allclose(cuts, score.cuts, atol=1e-4)
 
 
