@@ -77,6 +77,7 @@ def test_gev_stored_order_and_numbers(lite):
         "EventInfoAuxDyn.lumiBlock",
     ]
     assert events.columns["EventInfoAuxDyn.lumiBlock"].tolist() == [4, 5]
+    assert load(lite, where="EventInfoAuxDyn.lumiBlock > 4").ids[:, 1].tolist() == [12]
 
 
 def test_b_tags_follow_the_link(lite):

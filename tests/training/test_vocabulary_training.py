@@ -137,7 +137,7 @@ def test_files_that_do_not_say_what_they_are(trained, tmp_path):
     with pytest.raises(TrainingError, match=r"two.h5 does not say which topology .* as in --data one="):
         train(recipe, [named[0], names["two"]], tmp_path / "unnamed")
     with pytest.raises(ModelError, match="answers for one, two, and for other trees of their particles: give the"):
-        pairton.evaluate(names["two"], folder / "model")
+        pairton.evaluate(names["one"], folder / "model")
     found = pairton.evaluate(names["two"], folder / "model", topology=folder / "two.yaml", split="test").to_dict()
     assert 20 < found["methods"]["model"]["efficiency"]["event"]["inclusive"]["total"] < 80
 

@@ -142,7 +142,7 @@ def configure(kind: type[T], raw: object, source: str, error: Error = ConfigErro
     >>> from pairton.network.config import NetworkConfig
     >>> configure(NetworkConfig, {"blocks": "three"}, "network")
     Traceback (most recent call last):
-    pairton.errors.ConfigError: network.blocks is 'three', but must be a whole number
+    pairton.errors.ConfigError: network.blocks is 'three', but must be a whole number at least 1 and at most 4096
     >>> configure(NetworkConfig, {"bloks": 3}, "network")
     Traceback (most recent call last):
     pairton.errors.ConfigError: network has no setting 'bloks'; did you mean 'blocks'?
@@ -219,7 +219,7 @@ def _values(kind: Any, raw: object, place: str) -> Iterator[tuple[str, Any, obje
     arguments = get_args(one)
     if _is_class(one) and isinstance(raw, Mapping):
         inside = [(f".{name}", inner, raw[name]) for name, (inner, _) in _fields(one).items() if name in raw]
-    elif isinstance(raw, Mapping) and len(arguments) == 2:
+    elif isinstance(raw, Mapping) and len(arguments) == 2 and Ellipsis not in arguments:
         inside = [(f".{key}", arguments[0], key) for key in raw]
         inside += [(f".{key}", arguments[1], value) for key, value in raw.items()]
     elif isinstance(raw, list | tuple) and arguments and get_origin(one) is not Literal:

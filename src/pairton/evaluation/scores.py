@@ -131,7 +131,7 @@ def score(
     truth, predicted = np.asarray(truth), np.asarray(predicted)
     possible = present(topology, truth)
     right = matches(topology, truth, predicted)
-    complete: Bools = np.all(possible, axis=1)
+    complete = np.asarray(possible[:, [root.index for root in topology.roots]].all(axis=1))
     same: Bools = (canonical(topology, truth) == canonical(topology, predicted)).all(axis=1)
     correct = {EVENT: (complete & same).astype(np.int16)}
     total: dict[str, npt.NDArray[np.int16]] = {EVENT: complete.astype(np.int16)}

@@ -54,7 +54,7 @@ class LargeTagTable(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     >>> table = large_tables()["generator"]
     >>> found = table.evidence({"hbb_score": np.array([0.9, 0.0])}, np.array([400.0, 400.0]))
-    >>> found["hbb_evidence"].round(2).tolist(), found["top_evidence"].tolist()
+    >>> [round(float(each), 2) for each in found["hbb_evidence"]], found["top_evidence"].tolist()
     ([4.79, -2.17], [0.0, 0.0])
     """
 

@@ -221,7 +221,7 @@ class PhysliteSource(ExperimentSource):
         return None
 
     def kept_column(self, name: str) -> str:
-        return name if name in self.tree else name.replace(".", self.mark)
+        return name if name in self.file else name.replace(".", self.mark)
 
     def more_columns(self) -> Sequence[str]:
         return [

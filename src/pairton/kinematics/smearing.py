@@ -38,7 +38,7 @@ def mass_density(mass: npt.ArrayLike, w_mass: npt.ArrayLike, top_mass: npt.Array
     m (2 f x (1 - x) + (1 - f) (1 - x)^2).
 
     >>> mass_density([0.0, 100.0, 160.0], 80.4, 172.5).round(4).tolist()
-    [0.0, 0.0064, 0.0]
+    [0.0, 0.0019, 0.0]
     """
     mass, w_mass, top_mass = (np.asarray(values, np.float64) for values in (mass, w_mass, top_mass))
     largest = top_mass**2 - w_mass**2

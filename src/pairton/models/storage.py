@@ -165,6 +165,9 @@ def parse_info(raw: Any, source: str) -> ModelInfo:
             if odd := [name for name in domain[kind].binary if name not in inputs.columns(kind)]:
                 raise ConfigError(f"domain.{kind}.binary has {shown(odd[0])}, which is no input of the model")
         rest = {name: raw[name] for name in ("data", "recipe", "code_version", WEIGHTS_KEY) if name in raw}
+        for name in ("data", "recipe"):
+            if not isinstance(raw.get(name, {}), Mapping):
+                raise ConfigError(f"{name} is {shown(raw[name])}, but must be a mapping")
         stages = decoding.n_temperatures(topology)
         if len(temperatures) not in (0, stages):
             raise ConfigError(f"has {len(temperatures)} temperatures, but {decoding.name} takes {stages}")

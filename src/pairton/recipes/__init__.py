@@ -13,7 +13,7 @@ def builtin_recipes() -> dict[str, Path]:
     """The names and files of the built-in recipes.
 
     >>> list(builtin_recipes())[:2]
-    ['authors', 'cpu']
+    ['any', 'authors']
     """
     folder = Path(__file__).parent
     recipes = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
