@@ -11,7 +11,7 @@ PyYAML alone.
     <results>/TARGET/models/NAME-SEED/                what `pairton train --out` makes
     <results>/TARGET/answers/NAME-SEED/               what `pairton reconstruct --resume` makes of the test events
     <results>/TARGET/evaluations/NAME.json            what `pairton evaluate --json` makes
-    <results>/TARGET/peers/NAME.h5                    answers of another method
+    <results>/TARGET/peers/EVALUATION/                answers of other methods
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,11 +96,9 @@ class Plan:
         self.trainings = {each.name: each for each in self._trainings()}
         self.studies = {name: Study(name, **raw) for name, raw in self.settings.get("studies", {}).items()}
         self.evaluations: Mapping[str, Any] = self.settings.get("evaluations", {})
-        self.peers: list[str] = list(config.get("peers") or []) if self._wants_peers() else []
 
     def _trainings(self) -> Iterator[Training]:
-        for row in self.settings["trainings"]:
-            raw = self.settings["trainings"][row]
+        for row, raw in self.settings.get("trainings", {}).items():
             changes: dict[str, Any] = {}
             short = self.settings.get("short", {}) if "steps" in raw else {}
             for each in self.settings.get("every", {}), short, raw.get("change", {}):  # the later wins
@@ -111,8 +110,11 @@ class Plan:
             for seed in raw.get("seeds", [1]):
                 yield Training(row, seed, base, label, raw.get("steps"), changes, samples)
 
-    def _wants_peers(self) -> bool:
-        return any(raw.get("peers") for raw in self.settings.get("evaluations", {}).values())
+    def peers(self, name: str) -> list[str]:
+        """The other methods of an evaluation: those that give answers in a file, and those that were asked for."""
+        asked = self.config.get("peers") or []
+        wanted = self.evaluations.get(name, {}).get("peers") or []
+        return [each for each in wanted if each in asked or "train" not in self.config["known_peers"][each]]
 
     @property
     def evaluated(self) -> list[str]:
@@ -130,14 +132,14 @@ class Plan:
 
     def label(self, name: str) -> str:
         """What a method of an evaluation is called on the page: a training, a file of answers, a model."""
-        stem, _, decoding = name.removesuffix(".h5").removesuffix(".parquet").partition(":")
+        stem, _, decoding = re.sub(r"\.(h5|root|parquet)$", "", name).partition(":")
         if decoding:
             return f"{self.label(stem)}, {decoding.replace('_', ' ')}"
         if stem in self.trainings:
             return self.trainings[stem].label
         if stem in self.config.get("known_peers", {}):
             return str(self.config["known_peers"][stem]["label"])
-        return str({"chi2": "mass chi-square"}.get(stem, stem))
+        return str(self.config.get("labels", {}).get(stem, stem))
 
     # -- files ---------------------------------------------------------------------------------------------
 
@@ -147,20 +149,22 @@ class Plan:
     @property
     def samples(self) -> list[str]:
         """All events of the target: to test on, to train on, more to train on."""
-        more = (sample for each in self.trainings.values() for sample in each.samples)
-        return list(dict.fromkeys((self.settings["test"], self.settings["train"], *more)))
+        of_target = [self.settings[kind] for kind in ("test", "train") if kind in self.settings]
+        of_trainings = [sample for each in self.trainings.values() for sample in each.samples]
+        of_evaluations = [raw["test"] for raw in self.evaluations.values() if "test" in raw]
+        learn = (raw["train"] for name, raw in self.evaluations.items() if "train" in raw and self.learning(name))
+        return list(dict.fromkeys((*of_target, *of_trainings, *of_evaluations, *learn)))
 
-    @property
-    def train_sample(self) -> Path:
-        """What every training and every other method learns from; some learn from more."""
-        return self.sample(self.settings["train"])
+    def learning(self, name: str) -> list[str]:
+        """The other methods of an evaluation that are trained."""
+        return [each for each in self.peers(name) if "train" in self.config["known_peers"][each]]
 
     def train_samples(self, training: str) -> list[Path]:
         return [self.sample(name) for name in self.trainings[training].samples]
 
-    @property
-    def test_sample(self) -> Path:
-        return self.sample(self.settings["test"])
+    def test_sample(self, name: str = "") -> Path:
+        """The events of an evaluation, by default those of the target."""
+        return self.sample(self.evaluations.get(name, {}).get("test") or self.settings["test"])
 
     def model(self, training: str) -> Path:
         return self.folder / "models" / training
@@ -171,8 +175,10 @@ class Plan:
     def evaluation(self, name: str) -> Path:
         return self.folder / "evaluations" / f"{name}.json"
 
-    def peer(self, name: str) -> Path:
-        return self.folder / "peers" / f"{name}.h5"
+    def peer(self, evaluation: str, name: str) -> Path:
+        """The answers of another method."""
+        file = str(self.config["known_peers"][name].get("answers", f"{name}.h5"))
+        return self.folder / "peers" / evaluation / file
 
     @property
     def page(self) -> Path:
@@ -195,7 +201,9 @@ class Plan:
             files = self.config[raw["files"]] or f"FILES_OF_{raw['files'].upper()}"
             split = " ".join(f"--split {each}" for each in raw["split"])
             return f"{self.python} {_here('split.py')} {files} {split} -o {output}"
-        command = f"{self.pairton} generate {raw['topology']} -n {raw['events']} --seed {raw['seed']}"
+        own = raw["topology"].endswith(".yaml")
+        topology = _here(raw["topology"]) if own else raw["topology"]
+        command = f"{self.pairton} generate {topology} -n {raw['events']} --seed {raw['seed']}"
         return f"{command} {raw['options']} -o {output}".replace("  ", " ")
 
     def train_command(self, training: str) -> str:
@@ -206,7 +214,7 @@ class Plan:
 
     def answer_command(self, training: str) -> str:
         return (
-            f"{self.pairton} reconstruct {self.test_sample} --model {self.model(training)}"
+            f"{self.pairton} reconstruct {self.test_sample()} --model {self.model(training)}"
             f" -o {self.answers(training)} --resume"
         )
 
@@ -214,34 +222,42 @@ class Plan:
         """The trainings that an evaluation or a study needs."""
         if name in self.studies:
             return [each.name for row in self.studies[name].rows for each in self.of_row(row)]
-        rows = [row for row in self.evaluations[name]["models"] if row in self.settings["trainings"]]
+        rows = [row for row in self.evaluations[name]["models"] if self.of_row(row)]
         return [self.of_row(row)[0].name for row in rows]
 
     def evaluation_command(self, name: str) -> str:
-        parts = [f"{self.pairton} evaluate {self.test_sample}"]
+        parts = [f"{self.pairton} evaluate {self.test_sample(name)}"]
         if name in self.studies:
             parts += [f"--assignments {self.answers(training)}" for training in self.compared(name)]
         else:
             raw = self.evaluations[name]
             for row in raw["models"]:
-                known = row in self.settings["trainings"]
-                parts.append(f"--model {self.model(self.of_row(row)[0].name) if known else row}")
+                trained = self.of_row(row)
+                parts.append(f"--model {self.model(trained[0].name) if trained else row}")
             parts += [raw["options"]] if raw.get("options") else []
-            parts += [f"--assignments {self.peer(peer)}" for peer in self.peers if raw.get("peers")]
+            for peer in self.peers(name):
+                path = self.peer(name, peer)
+                given = f"--assignments {path}"
+                parts.append(given if peer in self.learning(name) else f"$(test ! -e {path} || echo {given})")
         return " ".join([*parts, f"--json {self.evaluation(name)}"])
 
-    def peer_commands(self, name: str) -> list[str]:
-        raw = self.config["known_peers"][name]
+    def peer_commands(self, evaluation: str, name: str) -> list[str]:
+        """Train another method and predict with it, or write the events in its layout."""
+        raw, asked = self.config["known_peers"][name], self.evaluations[evaluation]
+        output = self.peer(evaluation, name)
         known = {
-            "python": raw["python"],
+            "python": raw.get("python", self.python),
+            "pairton": self.pairton,
             "here": _here(""),
-            "train": self.train_sample,
-            "test": self.test_sample,
-            "minutes": raw["minutes"],
-            "folder": self.folder / "peers" / name,
-            "output": self.peer(name),
+            "train": self.sample(asked.get("train") or self.settings.get("train", "")),
+            "test": self.test_sample(evaluation),
+            "event": asked.get("event", "event.yaml"),
+            "minutes": raw.get("minutes"),
+            "more": asked.get("more", {}).get(name, ""),
+            "folder": output.parent / name,
+            "output": output,
         }
-        return [raw[step].format(**known) for step in ("train", "predict")]
+        return [raw[step].format(**known).rstrip() for step in ("train", "predict", "layout") if step in raw]
 
     def page_command(self) -> str:
         return f"{self.python} {_here('results.py')} {self.target} --results {self.results} --page {self.page}"
@@ -250,9 +266,11 @@ class Plan:
 
     def script(self) -> Iterator[tuple[str, str]]:
         """Name and command of every job; each does nothing if its output is complete."""
+        folders = [self.results / "data", *(self.folder / each for each in FOLDERS)]
+        folders += [self.folder / "peers" / name for name in self.evaluations if self.peers(name)]
         yield (
             "folders",
-            f"mkdir -p {' '.join(str(self.folder / each) for each in FOLDERS)} {self.results / 'data'}",
+            f"mkdir -p {' '.join(map(str, folders))}",
         )
         for sample in self.samples:
             more = " --resume" if "seed" in self.config["samples"][sample] else ""
@@ -266,8 +284,9 @@ class Plan:
             yield name, _unless(f"{model}.done", f"{self.train_command(name)} {resume}; touch {model}.done")
             if name in self.answered:
                 yield name, self.answer_command(name)
-        for peer in self.peers:
-            yield from ((peer, command) for command in self.peer_commands(peer))
+        for name in self.evaluations:
+            for peer in self.peers(name):
+                yield from ((f"{name}/{peer}", command) for command in self.peer_commands(name, peer))
         for name in self.evaluated:
             yield name, self.evaluation_command(name)
         yield "page", self.page_command()

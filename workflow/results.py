@@ -1,7 +1,6 @@
 """Writes pages of results and their figures, from evaluations.
 
-    python workflow/results.py                           the marked parts of docs/results.md and docs/studies, from
-                                                         the summaries in workflow/summaries
+    python workflow/results.py                           the marked parts of docs, from workflow/summaries
     python workflow/results.py --add MODEL FILE          the same, after adding an evaluation of a model
     python workflow/results.py --keep TARGET             the same, after adding what a target made (config.yaml)
     python workflow/results.py TARGET [--results R]      a page for a target, from R/TARGET
@@ -29,7 +28,7 @@ from plan import HERE, Plan, load_config
 __all__ = ["main", "write_docs", "write_target"]
 
 DOCS = HERE.parent / "docs"
-PAGES = ("results.md", "studies/*.md")  # of DOCS, that may have marked parts
+PAGES = ("*.md", "studies/*.md")  # of DOCS, that may have marked parts
 
 
 def write_docs(docs: Path = DOCS, kept: Path = reading.SUMMARIES) -> list[str]:
@@ -37,13 +36,16 @@ def write_docs(docs: Path = DOCS, kept: Path = reading.SUMMARIES) -> list[str]:
     found, missing = reading.kept_models(kept)
     log = [f"no {name}.json among the summaries: left out" for name in missing]
     writers: dict[str, Callable[[Page], str]] = {
-        "models/overview": lambda page: parts.overview(page, found),
+        "models/overview": lambda page: parts.overview(page, found, "Pairton"),
         "models/probabilities": lambda page: parts.probabilities(page, found),
         "models/commands": lambda page: parts.commands(page, found),
     }
     config = load_config()
     for target, summary in reading.kept_targets(kept):
         results = Results(Plan(config, target), log.append, summary)
+        every = [each for name in results.plan.evaluations if (each := results.evaluation(name)) is not None]
+        writers[f"{target}/overview"] = partial(parts.overview, evaluations=every)
+        writers[f"{target}/probabilities"] = partial(parts.probabilities, evaluations=every)
         for study in results.plan.studies.values():
             writers[f"{target}/{study.name}"] = partial(parts.study, results=results, study=study)
         for name in results.plan.evaluations:
@@ -62,10 +64,9 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
     with styled():
         found = [each for name in plan.evaluations if (each := results.evaluation(name)) is not None]
         compared = [
-            parts.overview(page, found, "the first"),
+            parts.overview(page, found),
             parts.probabilities(page, found),
-            parts.commands(page, found),
-            *(parts.flow(page, results, each.name) for each in found),
+            *(parts.evaluation(page, results, each.name) for each in found),
         ]
         studies = {
             study.title + ("" if results.evaluation(study.name) else ", not evaluated yet"): part

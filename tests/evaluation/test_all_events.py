@@ -13,10 +13,10 @@ from pairton.decoding import Decoded
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import true_pattern
 from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.evaluation import Chunk
 from pairton.evaluation.metrics.candidates import Candidate
 from pairton.evaluation.metrics.presence import FEWEST, Background, Seen
 from pairton.evaluation.metrics.probabilities import bins_off, if_complete, probabilities
-from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import same_hypothesis, score
 from pairton.evaluation.statistics import area, calibration, clopper_pearson, cuts_at_efficiency, effective_entries
 from pairton.events import Events

@@ -22,7 +22,7 @@ from pairton.evaluation.statistics import (
     weighted_ratio,
 )
 from pairton.events import Events
-from pairton.report.evaluation_page import write_report
+from pairton.report.page import write_report
 from pairton.topology import load_topology
 
 TTBAR = load_topology()
@@ -159,7 +159,7 @@ def test_a_weight_that_is_no_number_is_refused(events, mass_model):
 @pytest.mark.long
 def test_the_report_says_so(events, integers, mass_model, tmp_path):
     pytest.importorskip("matplotlib")
-    from pairton.report import evaluation_page
+    from pairton.report import page as evaluation_page
 
     page = tmp_path / "page.html"
     evaluation_page.write_report(page, evaluate(weighted(events, integers), mass_model))

@@ -7,7 +7,7 @@ import pytest
 
 import pairton
 from pairton.errors import ModelError
-from pairton.evaluation.registry import BASELINES, register_baseline
+from pairton.evaluation.baselines import BASELINES, register_baseline
 from pairton.evaluation.scores import efficiencies
 
 

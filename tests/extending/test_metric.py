@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pairton
+from pairton.evaluation.evaluation import METRICS, Metric, register_metric
 from pairton.evaluation.plots import Plot, new_figure
-from pairton.evaluation.registry import METRICS, Metric, register_metric
-from pairton.report.evaluation_page import write_plots, write_report
+from pairton.report.page import write_plots, write_report
 
 
 class HardestJet(Metric):

@@ -9,9 +9,8 @@ from pairton.events import Events, Status
 from pairton.events.objects import make_jets
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import reconstruct
-from pairton.report.evaluation_page import write_report
 from pairton.report.frames import record_event
-from pairton.report.page import Display
+from pairton.report.page import Display, write_report
 
 
 @pytest.fixture

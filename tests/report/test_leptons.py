@@ -24,9 +24,8 @@ from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result_columns import positions
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import reconstruct, reconstruct_files
-from pairton.report.evaluation_page import plots_of, write_report
 from pairton.report.frames import record_answer, record_event
-from pairton.report.page import Display
+from pairton.report.page import Display, plots_of, write_report
 from pairton.report.record import kind_shapes
 from pairton.topology import parse_topology
 

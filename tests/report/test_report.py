@@ -12,16 +12,16 @@ import pytest
 from pairton.decoding import Decoded
 from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics import sankey
+from pairton.evaluation.evaluation import Chunk
+from pairton.evaluation.metrics import flow as flows
 from pairton.evaluation.metrics.candidates import GALLERY, GROUPS, Candidates, Gallery
 from pairton.evaluation.metrics.flow import flow
 from pairton.evaluation.plots import styled
-from pairton.evaluation.registry import Chunk
 from pairton.evaluation.scores import matches, score
 from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
 from pairton.reconstruction.running import reconstruct, reconstruct_files
-from pairton.report import evaluation_page
+from pairton.report import page as evaluation_page
 from pairton.topology.assignments import canonical
 
 
@@ -139,8 +139,8 @@ def test_figures_and_their_numbers(study):
     result = study
     plots = {plot.name: plot for plot in evaluation_page.plots_of(result)}
     assert list(plots) == [
-        "efficiency_jets", "efficiency_mass", "calibration", "probability_cut", "calibration_all", "purity",
-        "resolution", "flow", "mass_t", "mass_W", "mass_t_all", "mass_W_all",
+        "efficiency_jets", "efficiency_mass", "calibration", "probability_cut", "purity",
+        "resolution", "flow", "mass_t", "mass_W",
     ]  # fmt: skip
     for name in ("efficiency_mass", "efficiency_jets"):
         for k, method in enumerate(("$looking$:steps", "$looking$:one_shot", "chi2")):
@@ -158,26 +158,27 @@ def test_figures_and_their_numbers(study):
             for axes in figure.axes:
                 assert axes.has_data() or axes.texts
     legend = [text.get_text() for text in plots["mass_t"].draw().axes[0].get_legend().get_texts()]
-    names = {rf"\$looking\$:{what}" for what in ("steps, right", "steps, wrong", "one_shot")}
+    parts = ("steps, right", "steps, wrong", "steps, event incomplete", "one_shot")
+    names = {rf"\$looking\$:{what}" for what in parts}
     assert set(legend) == names | {"chi2"}
 
 
 def test_long_flows_are_merged_and_still_conserved():
     steps = np.random.default_rng(2).random((500, 5)) < 0.8
-    counts = sankey.merged(flow(steps))
+    counts = flows.shortened(flow(steps))
     assert [list(each) for each in counts] == [
         ["+", "-"], ["++", "+-", "x"], ["+++", "++-", "x"], ["++++", "+++-", "x"], ["+++++", "++++-", "x"]
     ]  # fmt: skip
     for before, now in pairwise(counts):
-        links = sankey.links(before, now)
+        links = flows.links(before, now)
         assert {new: sum(n for _, x, n in links if x == new) for new in now} == now
         assert {old: sum(n for x, _, n in links if x == old) for old in before} == before
     stages = ["W"] * 4 + ["t"]
-    plot = sankey.flow_plot("many", {"stages": stages, "one_shot": flow(steps), "steps": flow(steps)})
+    plot = flows.flow_plot("many", {"stages": stages, "one_shot": flow(steps), "steps": flow(steps)})
     with styled():
         assert "500" in plot.caption
         assert plot.draw().axes[0].texts
-    assert sankey.flow_plot("none", {"stages": stages}) is None
+    assert flows.flow_plot("none", {"stages": stages}) is None
 
 
 def test_flows_of_negative_weights_are_drawn():
@@ -185,7 +186,7 @@ def test_flows_of_negative_weights_are_drawn():
     steps = np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=float)
     found = flow(steps, weight=np.array([3.0, 2.0, 1.5, -1.0]))
     assert found[0] == {"+": 5.0, "-": 0.5}
-    plot = sankey.flow_plot("signed", {"stages": ["W", "t"], "one_shot": found, "steps": found})
+    plot = flows.flow_plot("signed", {"stages": ["W", "t"], "one_shot": found, "steps": found})
     assert [row["events"] for row in plot.rows[:6]] == [5.0, 0.5, 3.0, 2.0, 1.5, -1.0]
     with styled():
         texts = [text.get_text() for text in plot.draw().axes[0].texts]
@@ -202,7 +203,7 @@ def test_the_page_has_the_numbers_and_stands_alone(page, study):
     cell = result.efficiency(result.methods[0])["event"]["inclusive"]
     assert f"{cell.value:.4f}" in text
     assert f"{cell.correct} of {cell.total}" in text
-    assert text.count('<svg role="img"') == 12
+    assert text.count('<svg role="img"') == 9
     known = result.counted("calibration", result.methods[0])["event"]
     assert "event efficiency, of complete events" in text
     assert "right answers, of all events" in text
@@ -239,7 +240,7 @@ def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_m
     events = decays(20)[:0] if share is None else decays(20, labelled=share)
     path = str(written(tmp_path / "events.h5", events))
     result = evaluate([path], [mass_model])
-    of_all = {"calibration_all", "purity", "mass_t_all", "mass_W_all"}
+    of_all = {"calibration", "purity", "mass_t", "mass_W"}
     assert {plot.name for plot in evaluation_page.plots_of(result)} <= (set() if share is None else of_all)
     evaluation_page.write_report(tmp_path / "page.html", result)
     text = (tmp_path / "page.html").read_text()
@@ -278,7 +279,7 @@ def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
     with (tmp_path / "plots" / "mass_W.csv").open() as file:
         rows = list(csv.DictReader(file))
     counted = result.counted("candidates", result.methods[0])
-    right = counted.mass[:, [1, 3]][counted.right[:, [1, 3]] & counted.complete[:, None]]
+    right = counted.mass[:, [1, 3]][counted.right[:, [1, 3]]]
     mine = [row for row in rows if row["series"] == "$looking$:steps, right"]
     low, high = float(mine[0]["from"]), float(mine[-1]["to"])
     (column,) = (name for name in mine[0] if name.startswith("candidates"))

@@ -12,9 +12,8 @@ from pairton.events import Events
 from pairton.events.objects import make_jets, make_met, make_objects
 from pairton.formats import create
 from pairton.reconstruction.run_settings import RunSettings
-from pairton.report.evaluation_page import write_report
 from pairton.report.frames import record_answer, record_event
-from pairton.report.page import Display
+from pairton.report.page import Display, write_report
 from pairton.topology import load_topology, parse_topology
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: the pages were not opened in a browser")
@@ -255,7 +254,7 @@ def test_the_report_in_a_browser(browser, decays, mass_model_type, tmp_path):
     heights = browser.execute_script(
         "return [...document.querySelectorAll('.figures svg')].map(s => s.getBoundingClientRect().height)"
     )
-    assert len(heights) == 12
+    assert len(heights) == 9
     assert min(heights) > 150
     buttons = browser.find_elements("css selector", ".thumbs button")
     assert len(buttons) == 9

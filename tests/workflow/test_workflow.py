@@ -122,6 +122,22 @@ def test_the_script_of_a_target_resumes(config, tmp_path):
     assert len([line for line in after if line.startswith("evaluate")]) == len(plan.evaluated)
 
 
+def test_methods_of_a_benchmark_get_the_events_in_their_layouts(config):
+    """Those whose answers are files take part if the files exist, those to train if they are asked for."""
+    plan = Plan(config | {"results": "made"}, "benchmark")
+    assert all((WORKFLOW / config["samples"][name]["topology"]).is_file() for name in plan.samples)
+    assert not any("train" in name or "spanet" in command for name, command in plan.script())
+    ttbar = plan.evaluation_command("ttbar_allhad")
+    assert "$(test ! -e made/benchmark/peers/ttbar_allhad/klfitter.root || echo --assignments made/" in ttbar
+    trained = Plan(config | {"results": "made", "peers": ["spanet"]}, "benchmark")
+    commands = [command for name, command in trained.script() if name.endswith("/spanet")]
+    assert len(commands) == 2 * 4  # train and predict
+    for word in (word for command in commands for word in command.split() if word.endswith(".yaml")):
+        assert (WORKFLOW / "peers" / "spanet" / Path(word).name).is_file()
+    assert "made/data/benchmark_hh4b_train.h5" in commands[-2]
+    assert "benchmark_hh4b_train" in dict(trained.script())
+
+
 # -- what is compared --------------------------------------------------------------------------------------
 
 
@@ -282,7 +298,7 @@ def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path):
     assert "reproduced" not in page  # a word for the paper's claims
     pictures = set(re.findall(r"images/(results_\w+\.png)", page))
     assert pictures == {path.name for path in (tmp_path / "page" / "images").iterdir()}
-    names = ("calibration", "flow_iteration", "learning_seeds", "mass_seeds", "models")
+    names = ("calibration", "flow_iteration", "learning_seeds", "main", "mass_seeds", "models")
     assert {f"results_{name}.png" for name in names} == pictures
 
 
@@ -321,6 +337,24 @@ def test_the_page_of_results_comes_from_small_summaries(made, tmp_path):
     assert "```sh\npairton evaluate main\n" in page
 
 
+def test_a_page_of_a_target_comes_from_its_summary(made, tmp_path):
+    plan, found = made
+    path = reading.keep_target(reading.Results(plan, print), tmp_path / "kept")
+    assert path.stat().st_size < 30_000
+    text = "<!-- results: smoke/{} -->\nold\n<!-- end of results -->\n"
+    (tmp_path / "target.md").write_text(text.format("overview") + text.format("main"))
+    write_docs(tmp_path, tmp_path / "kept")
+    page = (tmp_path / "target.md").read_text()
+    main = found["main"]["methods"]["tiny-1"]["efficiency"]["event"]
+    rows = rows_of_table(page, "| events |")[2:]
+    assert [row[3] for row in rows[:2]] == ["tiny", "mass chi-square"]
+    assert rows[0][4] == writing.cell(main["inclusive"])
+    alone = rows_of_table(page, "complete.\n")
+    assert [row[0] for row in alone[2:]] == ["tiny", "mass chi-square"]
+    assert alone[2][1 : len(main) + 1] == [writing.cell(each) for each in main.values()]
+    assert {path.name for path in (tmp_path / "images").iterdir()} == {"target_models.png", "target_main.png"}
+
+
 def test_studies_come_from_the_summary_of_a_target(made, tmp_path):
     """What is kept of a target gives the same tables and figures as its folder of results."""
     plan, _ = made
@@ -337,7 +371,7 @@ def test_studies_come_from_the_summary_of_a_target(made, tmp_path):
     page = (tmp_path / "studies" / "tiny.md").read_text()
     tables = [block for block in page.split("\n\n") if block.startswith("| ")]
     assert all(block in whole for block in tables[:2])
-    steps = rows_of_table(page, "|  | share right |")[2:]
+    steps = rows_of_table(page, "complete.\n")[2:]
     assert [row[0] for row in steps] == ["tiny in steps, steps", "tiny in steps, one shot"]
     assert {path.name for path in (tmp_path / "studies" / "images").iterdir()} >= {"tiny_flow_iteration.png"}
     (tmp_path / "studies" / "tiny.md").write_text(parts.replace("seeds", "nothing"))
@@ -347,12 +381,12 @@ def test_studies_come_from_the_summary_of_a_target(made, tmp_path):
 
 def test_the_pages_in_the_repository_are_what_the_summaries_give(tmp_path):
     docs = WORKFLOW.parent / "docs"
-    pages = [docs / "results.md", *docs.glob("studies/*.md")]
+    pages = [docs / "results.md", docs / "benchmark.md", *docs.glob("studies/*.md")]
     for path in pages:
         copy = tmp_path / path.relative_to(docs)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    assert write_docs(tmp_path) == []
+    assert all(line.endswith(": left out") for line in write_docs(tmp_path))
     for path in pages:
         assert (tmp_path / path.relative_to(docs)).read_text() == path.read_text()
 

@@ -8,19 +8,25 @@ from pathlib import Path
 from page import figures
 from page.comparing import RESOLVED, Row, compare, rows_of, seed_spread, verdict
 from page.reading import EVENT, INCLUSIVE, Evaluation, Results
-from page.writing import Page, number, signed, table
-from pairton.evaluation.metrics.sankey import flow_plot
+from page.writing import Page, cell, lead, number, signed, table
+from pairton.evaluation.metrics.flow import flow_plot
 from plan import RECIPES, Study
 
-__all__ = ["commands", "evaluation", "flow", "overview", "probabilities", "study"]
+__all__ = ["commands", "evaluation", "overview", "probabilities", "study"]
 
 SIGNS = {"reproduced": "the paper's sign", "refuted": "the other sign"}
 
 # -- models ------------------------------------------------------------------------------------------------
 
 
-def overview(page: Page, evaluations: Sequence[Evaluation], leader: str = "Pairton") -> str:
+def overview(page: Page, evaluations: Sequence[Evaluation], leader: str = "the first") -> str:
     """Every model and other methods on the same events, in a table and by number of jets."""
+    return page.render(
+        "overview", evaluations=evaluations, leader=leader, figure=_by_jets(page, "models", evaluations)
+    )
+
+
+def _by_jets(page: Page, name: str, evaluations: Sequence[Evaluation]) -> str:
     panels = {
         each.title: {
             each.label(name): {where: method["efficiency"][EVENT][where] for where in each.bins}
@@ -29,8 +35,7 @@ def overview(page: Page, evaluations: Sequence[Evaluation], leader: str = "Pairt
         for each in evaluations
     }
     alt = "Share of complete events that are right, by number of jets"
-    figure = page.figure("models", figures.multiplicities(panels), alt)
-    return page.render("overview", evaluations=evaluations, leader=leader, figure=figure)
+    return page.figure(name, figures.multiplicities(panels), alt)
 
 
 def probabilities(page: Page, evaluations: Sequence[Evaluation]) -> str:
@@ -53,13 +58,28 @@ def commands(page: Page, evaluations: Sequence[Evaluation]) -> str:
 
 
 def evaluation(page: Page, results: Results, name: str) -> str:
-    """The methods that an evaluation compares, the flow of their steps, and the command."""
+    """What an evaluation compares, by number of jets or in the flow of its steps, and the command."""
     found = results.evaluation(name)
     if found is None:
         return ""
+    types = [what for what in found.methods[found.first]["efficiency"] if what != EVENT]
+    cells = [(EVENT, where) for where in (*found.bins, INCLUSIVE)] + [(what, INCLUSIVE) for what in types]
+    lines = []
+    for method, values in found.methods.items():
+        shares = [cell(values["efficiency"][what][where]) for what, where in cells]
+        lines.append([found.label(method), *shares, lead(found.difference(found.first, method))])
+    head = [
+        "",
+        *found.bins,
+        "all",
+        *(results.symbol(what) for what in types),
+        f"lead of {found.label(found.first)}",
+    ]
+    figure = flow(page, results, name) or _by_jets(page, name, [found])
     shown = results.shown(str(found.raw["command"]))
-    values = {"each": found, "flow": flow(page, results, name), "results": results, "commands": shown}
-    return page.render("evaluation", **values)
+    return page.render(
+        "evaluation", found=found, head=head, lines=lines, figure=figure, results=results, commands=shown
+    )
 
 
 def flow(page: Page, results: Results, name: str) -> str:

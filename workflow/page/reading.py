@@ -117,7 +117,7 @@ class Results:
 
     def _words(self, name: str, raw: Json) -> Json:
         labels = {method: self.plan.label(method) for method in raw["methods"]}
-        return {"title": self.plan.evaluations.get(name, {}).get("title", name), "labels": labels}
+        return {"title": name, **self.plan.evaluations.get(name, {}), "labels": labels}
 
     def evaluation(self, name: str) -> Evaluation | None:
         """An evaluation; None, with a line in the log, if it does not exist."""

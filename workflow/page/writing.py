@@ -15,7 +15,7 @@ from pairton.evaluation.plots import save_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PART", "Page", "cell", "number", "signed", "table", "wrapped"]
+__all__ = ["PART", "Page", "cell", "lead", "number", "signed", "table", "wrapped"]
 
 WIDTH = 108  # characters per line of a command
 FINE = 0.002  # smaller uncertainties are given with four decimals

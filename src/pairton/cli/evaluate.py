@@ -110,9 +110,9 @@ def evaluate(
         if output not in (None, "-"):
             Replacement(str(output))  # raises an error before the work if the output cannot be written
     if report is not None or plots is not None:
-        from pairton.report import evaluation_page
+        from pairton.report import page
 
-        evaluation_page.check_outputs(report, plots)
+        page.check_outputs(report, plots)
     result = run(
         list(inputs),
         list(models) or None,
@@ -139,10 +139,10 @@ def evaluate(
             temporary.write_text(f"{text}\n")
         click.echo(f"wrote {json_file}")
     if report is not None:  # last, so that the numbers are written even if it fails
-        evaluation_page.write_report(report, result, command=command)
+        page.write_report(report, result, command=command)
         click.echo(f"wrote {report}", err=True)
     if plots is not None:
-        click.echo(f"wrote {len(evaluation_page.write_plots(plots, result))} files to {plots}", err=True)
+        click.echo(f"wrote {len(page.write_plots(plots, result))} files to {plots}", err=True)
 
 
 def _shares(text: str) -> list[float]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pairton._common.atomic import note_input
 from pairton.decoding.patterns import plan_of
 from pairton.errors import FormatError, InputError
-from pairton.evaluation.registry import merged
+from pairton.evaluation.evaluation import merged
 from pairton.formats.base import damage
 from pairton.formats.column_files import container_module
 from pairton.formats.files import container_of

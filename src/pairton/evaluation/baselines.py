@@ -21,17 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.configuration import register
 from pairton.decoding.patterns import allowed_nodes
 from pairton.decoding.set_sums import best, log_normaliser, log_sums
 from pairton.decoding.set_tables import SetTables, set_tables
 from pairton.errors import ModelError
-from pairton.evaluation.registry import register_baseline
 from pairton.evaluation.statistics import weighted_quantile, weighted_ratio
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
@@ -43,7 +43,15 @@ from pairton.topology import JET, Layout, Topology
 from pairton.topology.kinds import KINDS
 from pairton.topology.pdg import Neutrino, codes_of
 
-__all__ = ["BestAssignment", "MassChiSquare", "MinMass", "RandomChoice"]
+__all__ = [
+    "BASELINES",
+    "Baseline",
+    "BestAssignment",
+    "MassChiSquare",
+    "MinMass",
+    "RandomChoice",
+    "register_baseline",
+]
 
 BATCH = 512  # events at once
 TAG_CUT = 0.5  # a jet above it is b-tagged
@@ -56,6 +64,46 @@ Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 Scores = dict[str, Floats]  # type -> (C, B): contribution of each candidate to the score
+
+
+class Baseline(Protocol):
+    """A way to assign objects that needs no network.
+
+    >>> class Leading:
+    ...     name = "leading"
+    ...
+    ...     def fit(self, events):
+    ...         return self
+    ...
+    ...     def assign(self, events):  # the objects of highest pT, in the order of the slots
+    ...         slots = len(events.topology.slots)
+    ...         return np.tile(np.arange(slots), (len(events), 1)), np.full(len(events), np.nan)
+    >>> register_baseline(Leading())  # now known to --baseline
+    >>> del BASELINES["leading"]
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def fit(self, events: Events) -> Baseline:
+        """The baseline, fitted on the truth of some events; it may have `about`, a mapping for the JSON.
+
+        `events.weights` are ones if events have no weights, or if weights are not used.
+        """
+
+    def assign(self, events: Events) -> tuple[Ints, npt.NDArray[np.floating[Any]]]:
+        """Assignments (n, S), -1 for none, and their probabilities (n,), NaN where unknown.
+
+        `events` have only the objects that are used, in order of falling pT, and no truth.
+        """
+
+
+BASELINES: dict[str, Baseline] = {}
+
+
+def register_baseline(baseline: Baseline) -> None:
+    """Add a baseline for `pairton evaluate --baseline NAME` and `pairton.evaluate(baselines=[NAME])`."""
+    register(BASELINES, baseline.name, baseline, "baseline")
 
 
 class Batch(NamedTuple):

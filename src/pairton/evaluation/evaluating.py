@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pairton.evaluation.baselines  # registers the built-in ones
 import pairton.evaluation.metrics  # noqa: F401  # registers the built-in ones
 from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
-from pairton.evaluation.evaluation import Evaluation
+from pairton.evaluation.baselines import BASELINES
+from pairton.evaluation.evaluation import METRICS, Chunk, Evaluation, Metric
 from pairton.evaluation.methods import (
     Method,
     baseline_method,
@@ -32,7 +33,6 @@ from pairton.evaluation.methods import (
     with_unique_names,
 )
 from pairton.evaluation.metrics.numbers import TRUE_MOMENTUM
-from pairton.evaluation.registry import BASELINES, METRICS, Chunk, Metric
 from pairton.evaluation.scores import EVENT, score
 from pairton.evaluation.statistics import all_equal, effective_entries
 from pairton.events import Events

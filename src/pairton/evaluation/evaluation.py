@@ -1,18 +1,25 @@
-"""The result of an evaluation: results of metrics for each method, their tables, and plain data for JSON."""
+"""An evaluation: metrics, their results for each method, tables, and plain data for JSON.
+
+A metric counts something in chunks of events, and provides entries of the JSON, tables and figures; code outside
+the package may register more. Shapes: n events, S slots.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from pairton._common.configuration import as_plain
+from pairton._common.configuration import as_plain, register
 from pairton._version import __version__
+from pairton.decoding import Decoded
 from pairton.evaluation.scores import EVENT, Scores
 from pairton.evaluation.statistics import CONFIDENCE, Efficiency, all_equal, effective_entries
+from pairton.events import Events
 from pairton.events.domain import Bounds
 from pairton.topology import Topology
 
@@ -20,11 +27,124 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pairton.evaluation.methods import Method
-    from pairton.evaluation.registry import Metric
+    from pairton.evaluation.plots import Plot
 
-__all__ = ["WIDTH", "Evaluation", "Table", "formatted", "show"]
+__all__ = [
+    "METRICS",
+    "WIDTH",
+    "Chunk",
+    "Evaluation",
+    "Metric",
+    "Table",
+    "formatted",
+    "merged",
+    "register_metric",
+    "show",
+]
 
 WIDTH = 120  # characters, of tables as text
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some events, and the answers of every method. Objects have their indices in the input, -1 for none."""
+
+    events: Events  # with `select`, only what passes the selection
+    rows: Ints  # (n,): rows of the input
+    truth: Ints  # (n, S)
+    methods: Sequence[Method]
+    answers: Mapping[str, Decoded]  # by the name of the method
+    scores: Mapping[str, Scores]  # by the name of the method: right and possible answers
+
+    @property
+    def weight(self) -> npt.NDArray[np.float64]:
+        """(n,): the weights of the events; ones if they have none."""
+        return self.events.each_weight
+
+
+class Metric:
+    """A quantity that an evaluation measures. Subclass it, and register an instance.
+
+    Only `name` and `result` are needed. `result` may use `evaluation.scores(method)`, the right and possible
+    answers of each event, or `evaluation.counted(self.name, method)`, what `count` returned, merged over all
+    chunks. `plots` may use `pairton.evaluation.plots`.
+
+    >>> class Unanswered(Metric):
+    ...     name, title = "unanswered", "Events without an answer"
+    ...
+    ...     def count(self, chunk, method):
+    ...         return {"events": int((chunk.answers[method.name].assignment < 0).all(axis=1).sum())}
+    ...
+    ...     def result(self, evaluation, method):
+    ...         return evaluation.counted(self.name, method)
+    >>> register_metric(Unanswered())  # now in the tables, in the JSON and on the page
+    >>> del METRICS["unanswered"]
+    """
+
+    name: str  # key in the JSON
+    title: str = ""  # heading
+    brief: bool = False  # whether its tables are among the few that `pairton evaluate` prints by default
+
+    def count(self, chunk: Chunk, method: Method) -> Any:
+        """The counts of one method in a chunk of events; None for none."""
+        return None
+
+    def merge(self, counts: Sequence[Any]) -> Any:
+        """Merge the counts of all chunks."""
+        return merged(counts)
+
+    def result(self, evaluation: Evaluation, method: Method) -> Any:
+        """The result of one method, for the JSON; None for none."""
+        return None
+
+    def comparison(self, evaluation: Evaluation) -> Any:
+        """A result of several methods together, for the top level of the JSON; None for none."""
+        return None
+
+    def tables(self, evaluation: Evaluation) -> Iterable[Table]:
+        """Tables for screen and page; by default one row per method, if results are mappings."""
+        results = evaluation.results(self.name)
+        if self.title and results and all(isinstance(result, Mapping) for _, result in results):
+            columns = {key: key for key in results[0][1]}
+            yield Table.of(self.title, "method", columns, ((method.title, each) for method, each in results))
+
+    def plots(self, evaluation: Evaluation) -> Iterable[Plot | None]:
+        """Figures for the page; None entries are skipped."""
+        return ()
+
+
+def merged(parts: Sequence[Any]) -> Any:
+    """Merge counts: arrays are concatenated, numbers added, mappings, named tuples and dataclasses merged by item.
+
+    Of anything else, the first one is kept.
+
+    >>> merged([{"events": 2, "mass": np.array([80.0])}, {"events": 3, "mass": np.array([81.0, 79.0])}])
+    {'events': 5, 'mass': array([80., 81., 79.])}
+    """
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {key: merged([part[key] for part in parts]) for key in first}
+    if is_dataclass(first) and not isinstance(first, type | Topology):
+        names = [field.name for field in fields(first)]
+        return replace(first, **{name: merged([getattr(part, name) for part in parts]) for name in names})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(merged(items) for items in zip(*parts, strict=True)))
+    if isinstance(first, np.ndarray) and first.ndim:
+        return np.concatenate(parts)
+    return sum(parts) if isinstance(first, int | float | np.number) else first
+
+
+METRICS: dict[str, Metric] = {}
+
+
+def register_metric(metric: Metric) -> None:
+    """Add a metric to every evaluation."""
+    register(METRICS, metric.name, metric, "metric")
+
+
+# -- the result --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,7 +197,7 @@ class Evaluation:
         """Whether the events have unequal weights."""
         return not all_equal(self.scores(self.methods[0]).weight)
 
-    # -- output --------------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------
 
     def summary(self) -> list[str]:
         """Lines with the number of events, and the number without an answer per method."""
@@ -137,7 +257,7 @@ class Evaluation:
         return {name: result for name, result in every.items() if result is not None}
 
 
-# -- tables --------------------------------------------------------------------------------------------------
+# -- tables ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -151,6 +271,19 @@ class Table:
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     notes: Sequence[str] = ()  # lines below the table
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        first: str,
+        columns: Mapping[str, str],
+        results: Iterable[tuple[str, Mapping[str, Any]]],
+        notes: Sequence[str] = (),
+    ) -> Table:
+        """A row per named result, after a column with the heading `first`; `columns` maps headings to keys."""
+        rows = [[name, *(result.get(key) for key in columns.values())] for name, result in results]
+        return cls(title, [first, *columns], rows, notes)
 
 
 def formatted(cell: Any, digits: int = 3) -> tuple[str, str]:

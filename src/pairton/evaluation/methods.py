@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pairton.decoding import Decoded
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
 from pairton.evaluation.answers import Assignments, read_assignments
-from pairton.evaluation.registry import BASELINES, Baseline
+from pairton.evaluation.baselines import BASELINES, Baseline
 from pairton.events import Events
 from pairton.events.acceptance import Accepted, accept
 from pairton.events.domain import Domain

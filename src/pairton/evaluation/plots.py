@@ -43,6 +43,7 @@ __all__ = [
     "plain",
     "plot_series",
     "require",
+    "roc_plot",
     "save_figure",
     "styled",
     "svg_of",
@@ -221,6 +222,15 @@ def plot_series(
         return figure
 
     return Plot(name, title, caption, draw, [row for one in series for row in one.rows(*labels)])
+
+
+def roc_plot(
+    name: str, title: str, caption: str, classes: tuple[str, str], series: Sequence[Series]
+) -> Plot | None:
+    """ROC curves: the share of a class that a cut keeps, against that of the other class; None without series."""
+    labels = f"share of {classes[0]} kept", f"share of {classes[1]} kept"
+    how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.05), "diagonal": (0, 1), "loc": "upper left"}
+    return plot_series(name, title, f"{caption} Dashed diagonal: random choice.", labels, series, **how)
 
 
 def draw_cells(axes: Axes, image: Any, names: Sequence[str], size: int, **options: Any) -> None:

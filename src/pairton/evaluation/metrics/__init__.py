@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pairton.evaluation.evaluation import register_metric
 from pairton.evaluation.metrics.candidates import Candidates, Gallery
 from pairton.evaluation.metrics.efficiency import Differences, Efficiencies, Mass, Reweighted, Spread
 from pairton.evaluation.metrics.flow import Flow
 from pairton.evaluation.metrics.numbers import Heads, NeutrinoMomentum, Resolution
 from pairton.evaluation.metrics.presence import Background, Patterns
 from pairton.evaluation.metrics.probabilities import Areas, Calibration, Limit, Purity
-from pairton.evaluation.registry import register_metric
 
 for _metric in (
     Efficiencies(),

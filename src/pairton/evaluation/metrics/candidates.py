@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pairton.evaluation.evaluation import Chunk, Metric
 from pairton.evaluation.plots import INK, RIGHT, STYLES, WRONG, Plot, Series, name_of_file, plain, plot_series
-from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches
 from pairton.events import Events
 from pairton.reconstruction.result import momenta
@@ -57,23 +57,19 @@ class Candidates(Metric):
         return Candidate(mass, matches(events.topology, places, events.truth), events.complete, chunk.weight)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
-        for every in (False, True):
-            for name in reversed(evaluation.topology.types):
-                yield _plot(evaluation, name, every)
+        for name in reversed(evaluation.topology.types):
+            yield _plot(evaluation, name)
 
 
-def _plot(result: Evaluation, type_name: str, every: bool) -> Plot | None:
-    """Masses of the predicted particles of a type, in complete events or in every event.
-
-    Those of the first method are split into right and wrong ones; those of other methods are not.
-    """
+def _plot(result: Evaluation, type_name: str) -> Plot | None:
+    """Masses of all predicted particles of a type; those of the first method are split into PARTS."""
     topology = result.topology
     columns = [particle.index for particle in topology.of_type(type_name)]
     if len(topology.particles[columns[0]].slots) < 2:
         return None  # a single object has no mass peak
-    peaks = [_spectra(result.counted("candidates", method), columns, every) for method in result.methods]
+    peaks = [_spectra(result.counted("candidates", method), columns) for method in result.methods]
     first, total = peaks[0], peaks[0].sum()
-    if not total or (every and result.counted("candidates", result.methods[0]).complete.all()):
+    if not total:
         return None
     low, high = _view(first[0] if first[0].any() else first.sum(axis=0))
     width = 1 if total > 20_000 else 2 if total > 3_000 else 5
@@ -82,33 +78,30 @@ def _plot(result: Evaluation, type_name: str, every: bool) -> Plot | None:
     series = []
     for k, (method, peak) in enumerate(zip(result.methods, peaks, strict=True)):
         counts = peak[:, low:high].reshape(len(peak), -1, width).sum(axis=-1)
-        name = method.name
         if k:
-            series.append(Series(name, edges, counts.sum(axis=0), INK, STYLES[(k - 1) % len(STYLES)]))
-        else:
-            parts = zip(PARTS, counts, COLOURS, strict=False)
-            series += [Series(f"{name}, {part}", edges, n, colour, filled=True) for part, n, colour in parts]
+            style = STYLES[(k - 1) % len(STYLES)]
+            series.append(Series(method.name, edges, counts.sum(axis=0), INK, style))
+            continue
+        for part, number, colour in zip(PARTS, counts, COLOURS, strict=True):
+            if number.any() or part == PARTS[0]:
+                series.append(Series(f"{method.name}, {part}", edges, number, colour, filled=True))
     with_neutrino = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
     solved = ", with its neutrino" if with_neutrino & set(columns) else ""
-    where, rule = "complete events", "right: all its objects are right"
-    if every:
-        where, rule = "all events", "grey: the event is incomplete and the candidate is not right"
-    caption = f"Every predicted {type_name}{solved} in {where}; {rule}."
+    caption = (
+        f"Every predicted {type_name}{solved}. Right: all its objects are right. Grey: not right, and the event "
+        "is incomplete."
+    )
     labels = f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
     how: dict[str, Any] = {"x": (edges[0], edges[-1]), "room": 1.32, "loc": "upper right"}
-    name = f"mass_{name_of_file(type_name)}{'_all' if every else ''}"
-    return plot_series(name, f"Mass of {type_name}, {where}", caption, labels, series, **how)
+    return plot_series(f"mass_{name_of_file(type_name)}", f"Mass of {type_name}", caption, labels, series, **how)
 
 
-def _spectra(found: Candidate, columns: list[int], every: bool) -> Floats:
-    """(parts, bins): weights of right and of wrong candidates in complete events; with `every`, in all events.
-
-    In all events, wrong candidates in incomplete events are a third part.
-    """
+def _spectra(found: Candidate, columns: list[int]) -> Floats:
+    """(parts, bins): the weights of candidates that are right, wrong in complete events, and wrong in others."""
     mass, right = found.mass[:, columns], found.right[:, columns]
-    complete = np.repeat(found.complete[:, None], len(columns), axis=1)
-    weight = np.repeat(found.weight[:, None], len(columns), axis=1)
-    parts = [right, ~right & complete, ~right & ~complete] if every else [right & complete, ~right & complete]
+    complete = np.broadcast_to(found.complete[:, None], mass.shape)
+    weight = np.broadcast_to(found.weight[:, None], mass.shape)
+    parts = [right, ~right & complete, ~right & ~complete]
     return np.stack([np.histogram(mass[part], MASS_EDGES, weights=weight[part])[0] for part in parts])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import scores
-from pairton.evaluation.evaluation import Table
+from pairton.evaluation.evaluation import Chunk, Metric, Table
 from pairton.evaluation.metrics.flow import listed, recovery_difference
 from pairton.evaluation.plots import Plot, Series, plot_series
-from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, INCLUSIVE, Scores
 from pairton.evaluation.statistics import Efficiency, MeanSpread, quantile
 from pairton.events.vectors import polar
@@ -23,8 +22,6 @@ from pairton.topology import collection_name
 from pairton.topology.extras import bin_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
 
     from pairton.evaluation.evaluation import Evaluation

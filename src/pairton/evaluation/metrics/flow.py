@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import decode
-from pairton.evaluation.evaluation import Table, formatted
-from pairton.evaluation.metrics.sankey import flow_plot
-from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.evaluation import Chunk, Metric, Table, formatted
+from pairton.evaluation.plots import COLOURS, INK, RIGHT, WRONG, Plot, new_figure, plain
 from pairton.evaluation.scores import matches
 from pairton.evaluation.statistics import Difference, Efficiency, all_equal, normal_interval, weighted_ratio
 from pairton.models.storage import by_fold
@@ -31,19 +30,30 @@ from pairton.topology import Particle, Topology
 from pairton.topology.assignments import canonical_within
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.methods import Method
-    from pairton.evaluation.plots import Plot
     from pairton.events import Events
     from pairton.events.acceptance import Accepted
     from pairton.models.model import Model
 
-__all__ = ["Flow", "StepScores", "flow", "listed", "recovery", "recovery_difference", "score_steps"]
+__all__ = ["Flow", "StepScores", "flow", "flow_plot", "links", "listed", "recovery_difference", "shortened"]
 
 DECODINGS = ("one_shot", "steps")
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
+Counts = Sequence[Mapping[str, float]]  # after each step: history of +, ~ and - -> events, or sum of weights
+
+FULL = 3  # with more steps, histories are shortened in the figure
+EARLIER = "x"  # the history of events whose first wrong step was earlier
+SCALE = 0.85  # height of all events of a step in the figure
+GAP = 0.03  # between two histories, unless there are many
+NODE = 0.16  # width of the bar of a history, in steps
+LINE = 0.037  # height of a line of text
+SIGNS = {"+": ("+", RIGHT), "~": ("~", COLOURS[5]), "-": ("−", WRONG), EARLIER: ("−", WRONG)}
 
 
 class Flow(Metric):
@@ -173,15 +183,12 @@ def _equal(
     topology: Topology, same: Sequence[Particle], state: Ints, truth: Ints, slots: Sequence[Sequence[int]]
 ) -> Bools:
     """(particle in the state, true particle, n): whether they have the same objects in these of their slots."""
-    sides = []
-    for assignment in (state, truth):
-        objects = []
-        for particle, used in zip(same, slots, strict=True):
-            alone = np.full_like(assignment, -1)
-            alone[:, list(used)] = assignment[:, list(used)]
-            objects.append(canonical_within(topology, particle, alone))
-        sides.append(objects)
-    return np.array([[(one == true).all(axis=1) for true in sides[1]] for one in sides[0]])
+
+    def objects(assignment: Ints) -> Ints:
+        kept = [np.where(np.isin(np.arange(assignment.shape[1]), used), assignment, -1) for used in slots]
+        return np.array([canonical_within(topology, *each) for each in zip(same, kept, strict=True)])
+
+    return np.asarray((objects(state)[:, None] == objects(truth)[None]).all(axis=-1))
 
 
 def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:
@@ -272,3 +279,123 @@ def recovery_difference(first: StepScores, second: StepScores) -> dict[str, Diff
         value = shares[0] - shares[1]
         result[name] = Difference(value, *normal_interval(value, deviation), *only)
     return result
+
+
+# -- the figure --------------------------------------------------------------------------------------------
+
+
+def shortened(counts: Counts) -> list[dict[str, float]]:
+    """Merge histories of many steps: right so far, wrong for the first time, and (EARLIER) wrong before.
+
+    A negative sum of weights is drawn as zero.
+
+    >>> shortened([{"+": 3, "-": 1}, {"++": 2, "+-": 1, "-+": 1, "--": 0}])
+    [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
+    """
+    drawn = [{name: max(value, 0) for name, value in each.items()} for each in counts]
+    if len(drawn) <= FULL:
+        return drawn
+    result = []
+    for k, each in enumerate(drawn):
+        kept = ("+" * (k + 1), "+" * k + "~", "+" * k + "-")
+        found = {name: each[name] for name in kept if name in each}
+        result.append(found | ({EARLIER: max(sum(each.values()) - sum(found.values()), 0)} if k else {}))
+    return result
+
+
+def links(before: Mapping[str, float], now: Mapping[str, float]) -> list[tuple[str, str, float]]:
+    """History before, history after, and number of events, for two steps; from top to bottom."""
+    found = [(history[:-1], history, count) for history, count in now.items() if history[:-1] in before]
+    if EARLIER in now:
+        found += [(old, EARLIER, count) for old, count in before.items() if not old.endswith("+")]
+    return [link for link in found if link[2] > 0]
+
+
+def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
+    """One-shot on the left, step by step on the right; both begin with the same first step, in the middle.
+
+    `flow` is a result of the metric: `stages`, and counts for `one_shot` and `steps`.
+    """
+    if not (flow.get("one_shot") and flow.get("steps")):
+        return None
+    sides = {-1: shortened(flow["one_shot"]), 1: shortened(flow["steps"])}
+    stages = [str(stage) for stage in flow["stages"]]
+    depth, total = len(stages), sum(sides[1][0].values())
+    if not total:
+        return None
+
+    def draw() -> Figure:
+        figure = new_figure(max(10.0, 4.2 * depth), 5.6)
+        axes = figure.subplots()
+        titles = [(side * k, 1.09, plain(stages[k])) for side in sides for k in range(side < 0, depth)]
+        for x, y, text in [*titles, (-0.5, 1.17, "← one-shot"), (0.5, 1.17, "step by step →")]:
+            weight = "bold" if y < 1.1 else "normal"
+            axes.annotate(text, (x, y), ha="center", fontsize=13, fontweight=weight, color=INK)
+        for side, counts in sides.items():
+            _draw_side(axes, side, counts, total, stages)
+        axes.set(xlim=(-depth + 0.45, depth - 0.45), ylim=(-0.03, 1.24))
+        axes.axis("off")
+        return figure
+
+    rows = [
+        {"decoding": decoding, "step": k + 1, "stage": stages[k], "history": history, "events": count}
+        for decoding in DECODINGS
+        for k, each in enumerate(flow[decoding])
+        for history, count in each.items()
+    ]
+    events = f"{total}" if isinstance(total, int) else f"Weighted (sum {total:.4g})"
+    caption = (
+        f"{events} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, with the "
+        "share of the events of the previous bar. Steps that reveal several particles are split by how many of "
+        "them are right. The first step is common to both sides."
+    )
+    return Plot("flow", "Right and wrong steps, one-shot and step by step", caption, draw, rows)
+
+
+def _draw_side(axes: Axes, side: int, counts: Counts, total: float, stages: Sequence[str]) -> None:
+    """Bars of histories, the best at the top, joined by bands whose height is the number of events."""
+    t = np.linspace(0, 1, 40)
+    smooth = t * t * (3 - 2 * t)
+    upper: dict[str, float] = {}  # of the bar of each history
+    for k, each in enumerate(counts):
+        leave, upper, top = upper, {}, 1.0
+        for history, count in each.items():
+            upper[history] = top
+            top -= SCALE * count / total + (min(GAP, (1 - SCALE) / len(each)) if count else 0)
+        flows, came = links(counts[k - 1], each) if k else [], dict.fromkeys(each, total)
+        enter = upper.copy()
+        for old, new, count in flows:
+            came[new] = sum(link[2] for link in flows if link[0] == old)
+            edge, height = leave[old] + (enter[new] - leave[old]) * smooth, SCALE * count / total
+            x = side * (k - 1 + NODE / 2 + (1 - NODE) * t)
+            axes.fill_between(x, edge - height, edge, color=SIGNS[new[-1]][1], alpha=0.28, linewidth=0)
+            leave[old], enter[new] = leave[old] - height, enter[new] - height
+        free = 2.0  # labels of small bars do not overlap
+        for history, high in (upper if k or side > 0 else {}).items():
+            count, height = each[history], SCALE * each[history] / total
+            if count:
+                ends = [side * k - NODE / 2, side * k + NODE / 2]
+                axes.fill_between(ends, high - height, high, color=SIGNS[history[-1]][1], linewidth=0)
+                words = _words(stages[k], any(name.endswith("~") for name in each))
+                text = _text(words[history[-1]], history, count, count / came[history])
+                free = min(high - height / 2, free - LINE)
+                if k:
+                    where: dict[str, Any] = {"ha": "left" if side > 0 else "right", "color": INK}
+                    axes.annotate(text, (side * (k + NODE / 2 + 0.03), free), va="center", fontsize=10, **where)
+                else:
+                    where = {"ha": "center", "color": "white", "rotation": 90, "fontweight": "bold"}
+                    lines = "\n".join(text.rsplit("  ", 1))
+                    axes.annotate(lines, (0, high - height / 2), va="center", fontsize=10, **where)
+
+
+def _words(stage: str, split: bool) -> dict[str, str]:
+    """Words for the outcomes of a step; of a step that may be partly right, for how many particles are right."""
+    words = {sign: text for sign, (text, _) in SIGNS.items()}
+    if split and stage.count(" + ") == 1:
+        return words | {"+": "both", "~": "one", "-": "none"}
+    return words | ({"+": "all", "~": "some", "-": "none"} if split else {})
+
+
+def _text(word: str, history: str, count: float, share: float) -> str:
+    number = f"{count:,}".replace(",", " ") if isinstance(count, int) else f"{count:.4g}"
+    return f"{word} {number}" if history == EARLIER else f"{word}  {number}  {share:.1%}"

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.evaluation import Table
-from pairton.evaluation.plots import STYLES, Plot, Series, name_of_file, plot_series
-from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.evaluation import Chunk, Metric, Table
+from pairton.evaluation.plots import STYLES, Plot, Series, name_of_file, plot_series, roc_plot
 from pairton.evaluation.statistics import (
     CONFIDENCE,
     Efficiency,
@@ -130,19 +129,15 @@ class Heads(Metric):
         return {name: judge[name](labelled) for name, labelled in counted.items()}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        results = evaluation.results(self.name)
         classes = {"labels": "labels", "accuracy": "accuracy", "ROC area": "roc_area"}
         numbers = {key: key for key in ("labels", "bias", "resolution")} | {"spread of the labels": "spread"}
+        results = evaluation.results(self.name)
+        names = dict.fromkeys(name for _, heads in results for name in heads)
+        every = [(f"{name}: {m.title}", heads[name]) for name in names for m, heads in results if name in heads]
         for title, key, columns in (("classes", "accuracy", classes), ("numbers", "resolution", numbers)):
-            names = dict.fromkeys(name for _, result in results for name in result if key in result[name])
-            rows = [
-                [f"{name}: {method.title}", *(result[name][column] for column in columns.values())]
-                for name in names
-                for method, result in results
-                if name in result
-            ]
+            rows = [(name, each) for name, each in every if key in each]
             if rows:
-                yield Table(title, ["head", *columns], rows)
+                yield Table.of(title, "head", columns, rows)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
         counted = {method.name: evaluation.counted(self.name, method) or {} for method in evaluation.methods}
@@ -229,7 +224,7 @@ def roc_area(signal: Bools, scores: Floats, weight: Floats | float = 1.0) -> Est
 
 
 def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
-    """The rejection of class 0 against the efficiency of class 1, for a head with two classes."""
+    """For a head with two classes."""
     series: list[Series] = []
     for method, found in counted.items():
         if head in found and found[head].values.shape[2:] == (2,):
@@ -237,14 +232,9 @@ def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
             class_1 = each.labels[compared] == 1
             cuts = cuts_at_efficiency(each.values[compared][:, 1], class_1, SHARES, each.weights)
             if cuts.cut and np.isfinite(cuts.background_efficiency).all():
-                rejection = 1 - np.array(cuts.background_efficiency)
-                series.append(Series(method, cuts.efficiency, rejection, len(series)))
-    caption = (
-        "Share of class 0 that a cut rejects, against the share of class 1 that it keeps. Dashed: random choice."
-    )
-    labels, name = ("efficiency of class 1", "rejection of class 0"), name_of_file(f"roc_{head}")
-    how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.02), "diagonal": (1, 0), "loc": "lower left"}
-    return plot_series(name, f"ROC of {head}", caption, labels, series, **how)
+                series.append(Series(method, cuts.efficiency, cuts.background_efficiency, len(series)))
+    caption = "Labelled events or particles above a cut on the probability of class 1."
+    return roc_plot(name_of_file(f"roc_{head}"), f"ROC of {head}", caption, ("class 1", "class 0"), series)
 
 
 # -- momenta -----------------------------------------------------------------------------------------------
@@ -285,11 +275,10 @@ class Resolution(Metric):
         return result or None
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        header = ["relative difference", "entries", "mean", "standard deviation", f"within {CLOSE:.0%}"]
+        columns = {"entries": "total", "mean": "mean", "standard deviation": "deviation"}
+        columns[f"within {CLOSE:.0%}"] = "close"
         for method, found in evaluation.results(self.name):
-            keys = ("total", "mean", "deviation", "close")
-            rows = [[name, *(row[key] for key in keys)] for name, row in found.items()]
-            yield Table(f"{method.title}, complete events", header, rows)
+            yield Table.of(f"{method.title}, complete events", "relative difference", columns, found.items())
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
         yield _plot(evaluation)
@@ -371,17 +360,16 @@ class NeutrinoMomentum(Metric):
         return found[method.name] | ({"true_objects": found[TRUTH]} if TRUTH in found else {})
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        found = {method.title: evaluation.result(self.name, method) for method in evaluation.methods}
         counted = evaluation.counted(self.name, evaluation.methods[0])
         if counted is not None and _unit_is_wrong(next(iter(counted.values()))):
             note = f"the median pT is below {SMALLEST:g}, so these columns are not in GeV and are not compared"
             yield Table(", ".join(TRUE_MOMENTUM), notes=[note])
-        known = {name: result for name, result in found.items() if result is not None}
-        rows = [_row(TRUTH, result["true_objects"]) for result in known.values() if "true_objects" in result]
-        rows += [_row(name, result) for name, result in known.items()]
+        results = [(method.title, result) for method, result in evaluation.results(self.name)]
+        rows = [(TRUTH, found["true_objects"]) for _, found in results if "true_objects" in found] + results
         if rows:
-            header = ["", "neutrinos", "real solutions", "better one used", "bias [GeV]", "resolution [GeV]"]
-            yield Table("pz of the neutrino, minus the true one", header, rows)
+            columns = {"neutrinos": "neutrinos", "real solutions": "real", "better one used": "better"}
+            columns |= {"bias [GeV]": "bias", "resolution [GeV]": "resolution"}
+            yield Table.of("pz of the neutrino, minus the true one", "", columns, rows)
 
 
 def _solved(chunk: Chunk, assignment: npt.NDArray[np.integer[Any]]) -> Solved:
@@ -409,7 +397,3 @@ def _summary(solved: Solved) -> dict[str, Any]:
         "bias": found["bias"],
         "resolution": found["resolution"],
     }
-
-
-def _row(name: str, result: dict[str, Any]) -> list[Any]:
-    return [name, *(result[key] for key in ("neutrinos", "real", "better", "bias", "resolution"))]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import true_pattern
-from pairton.evaluation.evaluation import Table
+from pairton.evaluation.evaluation import Chunk, Metric, Table
 from pairton.evaluation.metrics.probabilities import GRID
 from pairton.evaluation.plots import (
     DASHED,
@@ -33,8 +33,8 @@ from pairton.evaluation.plots import (
     new_axes,
     plain,
     plot_series,
+    roc_plot,
 )
-from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_entries, quantile, weighted_quantile
 from pairton.topology import Topology
 
@@ -184,19 +184,20 @@ class Background(Metric):
         classes = {"signal": known & ~other, "background": known & other}
         if not all(rows.any() for rows in classes.values()):
             return None
-        result: dict[str, Any] = {}
-        for name, rows in classes.items():
-            weight = seen.weight[rows]
-            result[name] = {"events": int(rows.sum()), "weight": weight.sum()}
-            result[name]["effective"] = effective_entries(weight)
-        result |= {"area": {}, "curve": {}}
+        result: dict[str, Any] = {
+            name: {
+                "events": int(rows.sum()),
+                "weight": seen.weight[rows].sum(),
+                "effective": effective_entries(seen.weight[rows]),
+            }
+            for name, rows in classes.items()
+        } | {"area": {}, "curve": {}}
         for name in (SOMETHING, COMPLETE):
             entries = getattr(seen, name)[known], ~other[known]
             result["area"][name] = area(*entries, seen.weight[known])
             cuts = cuts_at_efficiency(*entries, GRID, seen.weight[known])
-            result["curve"][name] = {
-                "signal": cuts.efficiency, "background": cuts.background_efficiency, "cut": cuts.cut
-            }  # fmt: skip
+            curve = {"signal": cuts.efficiency, "background": cuts.background_efficiency, "cut": cuts.cut}
+            result["curve"][name] = curve
         cut = result["curve"][SOMETHING]["cut"][GRID.index(CUT)]
         parts = {"signal": classes["signal"], "before": classes["background"]}
         parts["after"] = parts["before"] & (seen.something >= cut)
@@ -215,20 +216,17 @@ class Background(Metric):
                 for name in ("signal", "background")
             ]
             yield Table(f"{method.title}, share of background kept at signal efficiencies", header, rows, counts)
-            masses = [
-                [
-                    f"{name}, {mass['window'][0]:.0f} to {mass['window'][1]:.0f} GeV",
-                    *(mass[when]["share"] for when in ("signal", "before", "after")),
-                    *(f"{mass[when]['median']:.0f} ± {mass[when]['width']:.0f}" for when in ("before", "after")),
-                ]
-                for name, mass in found["mass"].items()
-            ]
+            rows = []
+            for name, mass in found["mass"].items():
+                shares = (mass[when]["share"] for when in ("signal", "before", "after"))
+                peaks = (f"{mass[when]['median']:.0f} ± {mass[when]['width']:.0f}" for when in ("before", "after"))
+                rows.append(["{}, {:.0f} to {:.0f} GeV".format(name, *mass["window"]), *shares, *peaks])
             after = "after the cut"
             header = ["candidates in the peak", "signal", "background", after, "median ± width [GeV]", after]
             nothing = 1 - found["cut"]["something"]
             note = f"the cut keeps {CUT:.0%} of signal: P(nothing is present) of at most {nothing:.2g}"
-            if masses:
-                yield Table(f"{method.title}, masses of background", header, masses, [note])
+            if rows:
+                yield Table(f"{method.title}, masses of background", header, rows, [note])
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
         yield _roc_plot(evaluation)
@@ -282,13 +280,11 @@ def _roc_plot(evaluation: Evaluation) -> Plot | None:
             what, style = ("any particle", "-") if name == SOMETHING else ("complete", DASHED)
             label = f"{method.name}, P({what}), area {found['area'][name].value:.3f}"
             series.append(Series(label, curve["signal"], curve["background"], k, style))
-    labels = "share of signal kept", "share of background kept"
     caption = (
         "Events above a cut on the probability that any particle is present, or that the event is complete. "
         "Background: events with 0 in the column `signal`, or else events of sources without labels."
     )
-    how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.05), "diagonal": (0, 1), "loc": "upper left"}
-    return plot_series("background", "Signal and background", caption, labels, series, **how)
+    return roc_plot("background", "Signal and background", caption, ("signal", "background"), series)
 
 
 def _mass_plot(name: str, mass: dict[str, Any], cut: dict[str, float]) -> Plot | None:

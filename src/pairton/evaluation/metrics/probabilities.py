@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
 from pairton.evaluation import statistics
-from pairton.evaluation.evaluation import Table
+from pairton.evaluation.evaluation import Chunk, Metric, Table
 from pairton.evaluation.plots import DASHED, DOTTED, Plot, Series, plot_series
-from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import EVENT, matches, same_hypothesis
 from pairton.evaluation.statistics import Area, cuts_at_efficiency, effective_entries
 from pairton.topology.assignments import present
@@ -129,19 +128,16 @@ class Calibration(Metric):
         return result
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        if not self.complete:
-            return  # in the table of `Areas`
-        keys = ("total", "probability", "right", "error")
-        results = {method.title: found.get(EVENT) for method, found in evaluation.results(self.name)}
-        rows = [[title, *(r[key] for key in keys)] for title, r in results.items() if r and r["total"]]
-        if rows:
-            header = ["method", "complete", "mean P(event)", "right", "mean |difference|"]
-            yield Table("calibration of P(event), if complete", header, rows)
+        results = ((method.title, found.get(EVENT)) for method, found in evaluation.results(self.name))
+        rows = [(title, found) for title, found in results if found and found["total"]]
+        if self.complete and rows:  # all events are in the table of `Areas`
+            columns = {"complete": "total", "mean P(event)": "probability", "right": "right"}
+            columns["mean |difference|"] = "error"
+            yield Table.of("calibration of P(event), if complete", "method", columns, rows)
 
     def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
-        if self.complete:  # the figure for all events is in the section of `Areas`
-            caption = "Complete events. On the diagonal, answers of 80 % probability are right in 80 % of cases."
-            yield _calibration_plot(evaluation, self.name, "Calibration", caption)
+        if self.complete:
+            yield _calibration_plot(evaluation)
             yield _cut_plot(evaluation)
 
 
@@ -205,13 +201,6 @@ class Areas(Metric):
                 if "right_if_complete" in areas:
                     notes.append(f"area of the probability if complete: {areas['right_if_complete']}")
                 yield Table(f"{method.title}, all events", header, rows, notes)
-
-    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
-        caption = (
-            "All events, as in data. Answers to incomplete events count as wrong if they have a particle that is "
-            "not present, so a model that knows complete events only lies below the diagonal."
-        )
-        yield _calibration_plot(evaluation, "calibration_all", "Calibration, all events", caption)
 
 
 def _area(each: Probabilities) -> Area:
@@ -287,20 +276,29 @@ def _cuts(each: Probabilities) -> statistics.Cuts:
 # -- figures -----------------------------------------------------------------------------------------------
 
 
-def _calibration_plot(evaluation: Evaluation, metric: str, title: str, caption: str) -> Plot | None:
-    """Predicted probability against the share that is right."""
+def _calibration_plot(evaluation: Evaluation) -> Plot | None:
+    """Predicted probability against the share that is right: of complete events, dashed, and of all events."""
     series: list[Series] = []
-    for method, result in evaluation.results(metric):
-        for what, found in result.items():
-            bins = [row for row in found["bins"] if row["total"] >= DRAWN]
-            if found["bins"] and (method is evaluation.methods[0] or what == EVENT):
-                keys = "probability", "value", "low", "high"
-                at, share, low, high = (np.array([row[key] for row in bins]) for key in keys)
-                label = f"{method.name}, {what}"
-                series.append(Series(label, at, share, len(series), low=low, high=high))
+    colour: dict[str, int] = {}  # of the events of each method
+    for metric, more, style in (("calibration_all", "", "-"), ("calibration", ", if complete", DASHED)):
+        for method, result in evaluation.results(metric):
+            for what, found in result.items():
+                bins = [row for row in found["bins"] if row["total"] >= DRAWN]
+                first = method is evaluation.methods[0] and not more
+                if found["bins"] and (first or what == EVENT):
+                    keys = "probability", "value", "low", "high"
+                    at, share, low, high = (np.array([row[key] for row in bins]) for key in keys)
+                    number = colour.setdefault(method.name, len(series)) if what == EVENT else len(series)
+                    label = f"{method.name}, {what}{more}"
+                    series.append(Series(label, at, share, number, style, low, high))
+    caption = (
+        "On the diagonal, answers of 80 % probability are right in 80 % of cases. Solid: all events, as in data; "
+        "answers to incomplete events are wrong if they have a particle that is not present, so a model that "
+        "knows complete events only lies below the diagonal. Dashed: complete events."
+    )
     labels = "predicted probability", "share that is right"
     how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.05), "diagonal": (0, 1), "loc": "upper left"}
-    return plot_series(metric, title, caption, labels, series, **how)
+    return plot_series("calibration", "Calibration", caption, labels, series, **how)
 
 
 def _cut_plot(evaluation: Evaluation) -> Plot | None:
