@@ -73,7 +73,9 @@ def models(name: str | None) -> None:
             model = load_model(each)
             scores = "  ".join(f"{key} {value:.4g}" for key, value in model.info.metrics.items())
             which = " (default)" if each == DEFAULT else ""
-            click.echo(f"{each}{which}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
+            trees = model.topology.trees
+            of = model.topology.name if len(trees) == 1 else f"{len(trees)} topologies"
+            click.echo(f"{each}{which}  {of}, {model.decoding}  {scores}".rstrip())
         if len(known) > 1:
             click.echo(
                 "e_…: share that is right among the validation events of each model, which are not the same; "
