@@ -86,6 +86,7 @@ def write_nano(path, events, truth=True):
     tag = np.asarray(ak.flatten(jets.btag))
     score = ak.unflatten(np.where(tag > 0, rng.uniform(0.3, 1, len(tag)), rng.uniform(0, 0.2, len(tag))), counts)
     columns = {name: ak.values_astype(getattr(jets, name), np.float32) for name in ("pt", "eta", "phi", "mass")}
+    columns |= {f"{name}_jesUp": 1.01 * columns[name] for name in ("pt", "mass")}
     columns |= {"btagPNetB": score, "btagDeepFlavB": score}
     columns |= {"jetId": ak.values_astype(ak.full_like(jets.pt, 6), np.uint8)}
     columns |= {"hadronFlavour": ak.where(jets.btag > 0, 5, 0)}
@@ -101,6 +102,7 @@ def write_nano(path, events, truth=True):
     tree = {"run": np.ones(n, np.uint32), "luminosityBlock": np.ones(n, np.uint32)}
     tree |= {"event": np.arange(n, dtype=np.uint64), "PV_npvs": np.full(n, 30, np.int32)}
     tree |= {"PuppiMET_pt": np.full(n, 40, np.float32), "PuppiMET_phi": np.zeros(n, np.float32)}
+    tree |= {f"{name}_jesUp": tree[name] for name in ("PuppiMET_pt", "PuppiMET_phi")}
     if truth:
         tree |= {"genWeight": np.ones(n, np.float32)}
     records = {
