@@ -43,7 +43,7 @@ def run(name, folder, *options):
 
 @pytest.mark.long
 def test_the_notebook_runs(tmp_path):
-    said, shown = run("mass_peak.ipynb", tmp_path, "-W", "error")
+    said, shown = run("mass_peak.ipynb", tmp_path, "-W", "error", "-W", "ignore:the tagger is unknown")
     assert [name for name, _ in shown][-2:] == ["Display", "Figure"]
     assert shown[-2][1] > 10_000
     assert "inclusive: 0." in said
