@@ -219,7 +219,7 @@ def _values(kind: Any, raw: object, place: str) -> Iterator[tuple[str, Any, obje
     arguments = get_args(one)
     if _is_class(one) and isinstance(raw, Mapping):
         inside = [(f".{name}", inner, raw[name]) for name, (inner, _) in _fields(one).items() if name in raw]
-    elif isinstance(raw, Mapping) and len(arguments) == 2 and Ellipsis not in arguments:
+    elif isinstance(raw, Mapping) and get_origin(one) in (dict, Mapping):
         inside = [(f".{key}", arguments[0], key) for key in raw]
         inside += [(f".{key}", arguments[1], value) for key, value in raw.items()]
     elif isinstance(raw, list | tuple) and arguments and get_origin(one) is not Literal:
