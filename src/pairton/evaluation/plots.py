@@ -228,7 +228,7 @@ def roc_plot(
     name: str, title: str, caption: str, classes: tuple[str, str], series: Sequence[Series]
 ) -> Plot | None:
     """ROC curves: the share of a class that a cut keeps, against that of the other class; None without series."""
-    labels = f"share of {classes[0]} kept", f"share of {classes[1]} kept"
+    labels = f"efficiency of {classes[0]}", f"efficiency of {classes[1]}"
     how: dict[str, Any] = {"x": (0, 1), "y": (0, 1.05), "diagonal": (0, 1), "loc": "upper left"}
     return plot_series(name, title, f"{caption} Dashed diagonal: random choice.", labels, series, **how)
 
